@@ -40,7 +40,10 @@ export const faults: TrapSection = {
           'a session has one connection; when it is given up, it is ended, and all its calls are settled',
       },
       etcd: { test: 'T96 every request settles within a bound, also without a limit of its caller' },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: {
+        test: 'T96 G10 a waiter on a member that freezes is granted, after another call was given up',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T97',
@@ -68,7 +71,11 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
       },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: {
+        reason:
+          'a member that loses its leader closes the connections of its clients at once, so nobody waits for what was dropped',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T99',
@@ -90,7 +97,11 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T99 refuses new leases, and lets go of waiters and holders; nothing becomes unresolved',
       },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: {
+        reason:
+          'a member whose disk is full ends, and the others go on; a majority of full disks ends the ensemble, and leases end at their deadlines',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T100',
@@ -106,7 +117,10 @@ export const faults: TrapSection = {
       postgres: noChunks,
       'postgres-advisory': noChunks,
       etcd: { test: 'T100 a large message is copied a few times, however many chunks it has' },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: {
+        reason: 'messages are cut out of chunks by the kit, and copied a few times (kit/frames.test.ts)',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T101',
@@ -121,7 +135,10 @@ export const faults: TrapSection = {
       postgres: onePrimary,
       'postgres-advisory': onePrimary,
       etcd: { test: 'requests that one member refuses, all come to the next one' },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: {
+        reason: 'a session has one connection, and one attempt at a time to attach it to a member',
+      },
+      later: { later: ['consul'] },
     },
     {
       id: 'T102',
@@ -152,7 +169,8 @@ export const faults: TrapSection = {
         reason: 'the client library reads the protocol; rows are those of our own statements',
       },
       etcd: { test: 'T103 an answer that is not valid is no answer' },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T104',
@@ -203,7 +221,8 @@ export const faults: TrapSection = {
       },
       'postgres-advisory': { reason: 'statements of a session share its one connection, as the locks do' },
       etcd: { reason: 'up to sixteen transactions are in flight' },
-      later: { later: ['zookeeper', 'consul'] },
+      zookeeper: { reason: 'up to sixteen transactions are in flight' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T108',
@@ -232,7 +251,8 @@ export const faults: TrapSection = {
       postgres: { reason: 'the picture and its place in the log are one snapshot of the server' },
       'postgres-advisory': { reason: 'it has no log of its own: core compares lists' },
       etcd: { reason: 'the picture is read at the revision after which the watch goes on' },
-      later: { later: ['zookeeper'] },
+      zookeeper: { reason: 'the picture is made of the model that the next events change' },
+      later: { later: ['consul'] },
     },
     {
       id: 'T110',

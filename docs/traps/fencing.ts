@@ -8,7 +8,10 @@ export const fencing: TrapSection = {
       title: "ZooKeeper's sequence suffix restarts when the parent goes, and wraps at 2³¹: use czxid",
       core: { reason: 'only ZooKeeper has sequence suffixes' },
       backends: 'as core',
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'T35 they are used up: the name starts anew when it is free, with its data, and its tokens go on',
+      },
+      later: { reason: 'only ZooKeeper has sequence suffixes' },
     },
     {
       id: 'T36',
@@ -63,6 +66,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T41',
@@ -73,6 +77,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T42',
@@ -83,6 +88,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'it issues no tokens, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T43',
@@ -94,6 +100,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
   ],
 }

@@ -17,7 +17,7 @@ describe.runIf(wanted('zookeeper'))('access', () => {
   })
   afterAll(() => ensemble?.stop())
 
-  test('T52 without an ACL or credentials it is not opened, and a sentence says what to do', async () => {
+  test('without an ACL or credentials it is not opened, and a sentence says what to do', async () => {
     const opening = openZooKeeper({ hosts: [host] })
     await expect(opening).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', argument: 'acl' })
   })

@@ -125,7 +125,7 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     await answered(() => session.close(call()))
   })
 
-  test('T99 attempts that were given up leave nothing that grows: no mark if they were answered, none after a keep-alive else', async () => {
+  test('T81 attempts that were given up leave nothing that grows: no mark if they were answered, none after a keep-alive else', async () => {
     const session = await openThrough()
     const held = request('x')
     await session.tryAcquire(held, call())

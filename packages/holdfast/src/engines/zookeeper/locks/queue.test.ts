@@ -63,7 +63,7 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
     await living.close(call())
   })
 
-  test('G9 T28 a release costs the same with 10 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {
+  test('G9 T28 a release costs the same with 20 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
     const cost = async (waiters: number) => {
