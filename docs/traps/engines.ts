@@ -186,7 +186,7 @@ export const engines: TrapSection = {
       },
       etcd: { test: 'G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe' },
       zookeeper: { test: 'G2 T75 restored data issues tokens again: a raised epoch makes them safe' },
-      later: { reason: 'a raised epoch orders the tokens of every engine' },
+      later: { reason: 'how tokens of two epochs compare is core’s; each page says when to raise it' },
     },
   ],
 }
