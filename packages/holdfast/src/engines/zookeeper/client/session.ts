@@ -73,6 +73,9 @@ const attachLimitMs = (timeoutMs: number) =>
 /** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
 const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
 
+/** A session that is kept alive is heard of every third of its time. */
+const KEPT_ALIVE = 2 / 3
+
 export class Session {
   /** 0n before it was opened. */
   id: bigint
@@ -258,6 +261,9 @@ export class Session {
   #flush(): void {
     if (this.#isGateClosed || this.#unsent.length === 0) return
     const connection = this.#connection
+    const silentMs = this.#terms.clock.monotonicMs() - this.#heardMs
+    // Another process may have the session by now, and a request on this connection would be unknown.
+    if (connection?.isIdle && silentMs > this.timeoutMs * KEPT_ALIVE) connection.destroy('it was not used')
     if (!connection?.isOpen) {
       this.#reattach()
       return
@@ -408,6 +414,7 @@ export class Session {
     }
     this.id = id
     this.timeoutMs = timeoutMs
+    this.#heardMs = clock.monotonicMs()
     const replies = (await answers).slice(own.length) as Replies<R>
     return { since, timeoutMs, replies }
   }

@@ -76,9 +76,8 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #own = new TransientMap<string, FoundClaim>()
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
-  /** When the session was attached last. */
-  #attachedAt: Instant | null
-  #attaching: Promise<unknown> | undefined
+  /** When the session was prolonged last; null if it was never here. */
+  #prolongedAt: Instant | null
   /** Wake-ups that wait for the next keep-alive. */
   #wakes: (() => void)[] = []
 
@@ -88,7 +87,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     this.#keys = keys
     this.#ref = ref
     this.#session = ref.session
-    this.#attachedAt = ref.session.since
+    this.#prolongedAt = ref.session.since
     this.#batches = new Batches(ref.session, clock)
     this.#looks = new Lane({
       backend: BACKEND,
@@ -141,7 +140,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       ...capacity,
     ]
     const cell = this.#keys.of(name, 'data')
-    const committed = await this.#commit(name, build, call, cell)
+    const committed = await this.#batches.commit(name, build, call, cell)
     if (committed.ok) {
       const [stat, path] = [committed.results[0]?.stat, this.#keys.parseClaim(key)]
       if (stat === undefined || path === null) throw malformed()
@@ -160,7 +159,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const own = this.#own.get(attempt)
     if (own === undefined || own.granted) return
     const parts = [deletion(own.key, 0), deletion(this.#keys.attempt(attempt))]
-    if ((await this.#commit(name, () => parts, call)).ok) this.#own.delete(attempt)
+    if ((await this.#batches.commit(name, () => parts, call)).ok) this.#own.delete(attempt)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
@@ -184,7 +183,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     }
     this.#own.delete(claim.attempt)
     for (const path of await this.#pathsOf(claim, call))
-      await this.#commit(claim.name, () => [deletion(path)], call)
+      await this.#batches.commit(claim.name, () => [deletion(path)], call)
   }
 
   async mark({ attempt }: Claim, call: Call): Promise<void> {
@@ -218,9 +217,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (own?.key !== key || String(own.token) !== record.token) return false
     const [path, data] = [this.#keys.of(name, 'data'), JSON.stringify(record)]
     const isHeld: Part = { op: 'check', path: key, version: own.version }
-    const written = await this.#commit(name, () => [isHeld, { op: 'setData', path, data }], call)
+    const written = await this.#batches.commit(name, () => [isHeld, { op: 'setData', path, data }], call)
     if (written.ok || written.part !== 1) return written.ok
-    return (await this.#commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
+    return (await this.#batches.commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
@@ -236,7 +235,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const [written, listed] = replies
       if (!written.ok || !listed.ok) return null
       this.#leaderTime.saw(written.stat.mtimeMs)
-      this.#attachedAt = since
+      this.#prolongedAt = since
       for (const wake of this.#wakes.splice(0)) wake()
       for (const attempt of ended) this.#connection.clean(this.#session, this.#keys.attempt(attempt))
       ended.clear()
@@ -293,34 +292,12 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   }
 
   /**
-   * Nobody keeps the session alive here. Every request prolongs it, so a waiter that looks now would stay in front of others, which has to
-   * end. And another process may have the session, so that a write on this connection would be unknown.
+   * Nobody keeps the session alive. Every request prolongs it, so a waiter of it that looks would stay in front of others for one TTL
+   * more. It looks after the next keep-alive.
    */
   get #isOverdue(): boolean {
-    const since = this.#attachedAt
+    const since = this.#prolongedAt
     return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs * OVERDUE
-  }
-
-  async #commit(
-    name: string,
-    build: (position: number) => readonly Part[],
-    call: Call,
-    read?: string,
-  ): Promise<Committed | Refused> {
-    if (this.#isOverdue) await this.#connection.lifetime.untilCut(this.#attach(), call)
-    return this.#batches.commit(name, build, call, read)
-  }
-
-  #attach(): Promise<unknown> {
-    this.#attaching ??= this.#session
-      .prolong([], neverCancelled)
-      .then((attached) => {
-        this.#attachedAt = attached?.since ?? null
-      })
-      .finally(() => {
-        this.#attaching = undefined
-      })
-    return this.#attaching
   }
 
   /** One transaction, once more if the guess about the container was wrong. */
@@ -340,7 +317,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
         },
         { op: 'setData', path, data: '' },
       ]
-      const committed = await this.#commit(name, build, call)
+      const committed = await this.#batches.commit(name, build, call)
       const isWrong = !committed.ok && committed.part === 1 && committed.code !== 'session-gone'
       if (committed.ok || isWrong) this.#connection.setContainer(name, committed.ok || !hasContainer)
       if (!isWrong || isAgain) return committed
@@ -380,7 +357,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   async #startAnew({ name, attempt }: AcquireRequest, key: string, call: Call): Promise<never> {
     const [path, cell] = [this.#keys.name(name), this.#keys.of(name, 'data')]
     const parts = [deletion(key), deletion(this.#keys.attempt(attempt))]
-    await this.#commit(name, () => parts, call)
+    await this.#batches.commit(name, () => parts, call)
     const data = await this.#session.ask({ op: 'getData', path: cell }, call)
     const replaced: Part[] = [deletion(path), { op: 'create', path, mode: 'container' }]
     const all: Part[] = data.ok
@@ -403,10 +380,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const { name, attempt, key } = own
     const [claim, node] = [deletion(key, version), deletion(this.#keys.attempt(attempt))]
     const others: Part[] = [{ op: 'setData', path: this.#keys.name(name), data: endedData(own) }, ...closing]
-    let committed = await this.#commit(name, () => [claim, node, ...others], call)
+    let committed = await this.#batches.commit(name, () => [claim, node, ...others], call)
     // Somebody else has deleted the attempt's node.
     if (!committed.ok && committed.part === 1)
-      committed = await this.#commit(name, () => [claim, ...others], call)
+      committed = await this.#batches.commit(name, () => [claim, ...others], call)
     this.#own.delete(attempt)
     if (!committed.ok) this.#ended.add(attempt)
     return committed

@@ -10,29 +10,18 @@
  * connection was lost, watchers are told a gap and the holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
  * writes; the steps of one name follow each other.
  */
-import { sleep, type Timer } from '../../../base/clock.ts'
-import { isHoldfastError } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
-import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { DataRecord, MarkRecord } from '../../../kit/claim-records.ts'
+import { LiveEvents, type LiveSource } from '../../../kit/live-events.ts'
 import { isEligible } from '../../../kit/ordered-store.ts'
 import { StoredName, toldOf } from '../../../kit/stored-name.ts'
-import { type ToldEvent, toldEvent, watching } from '../../../kit/watching.ts'
+import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../../spi.ts'
 import type { NodeEvent, Reply, Session } from '../client/index.ts'
 import { type Connection, refused, unavailable } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
 import { type EndedRecord, type FoundClaim, foundClaim, parse, seenClaim } from './records.ts'
-
-/** Leads to a gap. */
-const CURSOR = 'gap'
-const GAP_PAUSE_MS = 1_000
-const PAUSES = { firstMs: 50, longestMs: 5_000 }
-/** A reader that is farther behind is told a gap instead. */
-const MAX_PENDING = 10_000
-
-type Told = ToldEvent | { readonly kind: 'gap' }
 
 interface WatchedClaim {
   readonly path: ClaimPath
@@ -53,126 +42,23 @@ interface WatchedName {
   steps: Promise<void>
 }
 
-class Listener {
-  readonly prefix: string
-  #pending: Told[] = []
-  #hasBegun = false
-  #failure: { readonly error?: unknown } | undefined
-  #wake: () => void = () => {}
-
-  constructor(prefix: string) {
-    this.prefix = prefix
-  }
-
-  get isBehind(): boolean {
-    return this.#pending.length > MAX_PENDING
-  }
-
-  /** `holders`: after a gap. */
-  begin(holders: readonly ToldEvent[] | undefined): void {
-    this.#hasBegun = true
-    if (holders !== undefined) this.restart(holders)
-  }
-
-  tell(...events: readonly Told[]): void {
-    if (!this.#hasBegun) return
-    this.#pending.push(...events.filter((each) => each.kind === 'gap' || each.name.startsWith(this.prefix)))
-    this.#wake()
-  }
-
-  restart(holders: readonly ToldEvent[]): void {
-    this.#pending = []
-    this.tell({ kind: 'gap' }, ...holders)
-  }
-
-  end(failure: { readonly error?: unknown }): void {
-    this.#failure ??= failure
-    this.#wake()
-  }
-
-  async *events(): AsyncGenerator<WatchEvent> {
-    while (this.#failure === undefined) {
-      for (const event of this.#pending.splice(0)) yield { ...event, cursor: CURSOR }
-      if (this.#pending.length > 0 || this.#failure !== undefined) continue
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve
-      })
-    }
-    if (this.#failure.error !== undefined) throw this.#failure.error
-  }
-}
-
-export class NameWatch {
+export class NameWatch implements LiveSource {
   readonly #connection: Connection
-  readonly #listeners = new Set<Listener>()
+  readonly #events: LiveEvents
   #names = new Map<string, WatchedName>()
-  #opening: Promise<void> | undefined
   #close: () => void = () => {}
-  #gap: Timer | undefined
 
   constructor(connection: Connection) {
     this.#connection = connection
+    this.#events = new LiveEvents(connection.lifetime, connection.clock, this)
   }
 
-  /** Ends when the call is cancelled; throws when the backend is closed. */
   watch(prefix: string, cursor: string | undefined, call: Call): AsyncIterable<WatchEvent> {
-    const { lifetime } = this.#connection
-    const join = () => {
-      lifetime.begin(call)
-      const listener = new Listener(prefix)
-      const untie = lifetime.onCut(call, (error) => listener.end({ error }))
-      const leave = () => {
-        untie()
-        listener.end({})
-        this.#leave(listener)
-      }
-      return { listener, leave }
-    }
-    return watching(call, join, ({ listener }) => this.#told(listener, cursor, call))
-  }
-
-  async *#told(listener: Listener, cursor: string | undefined, call: Call): AsyncGenerator<WatchEvent> {
-    this.#listeners.add(listener)
-    this.#opening ??= this.#open()
-    await this.#connection.lifetime.untilCut(this.#opening, call)
-    listener.begin(cursor === undefined ? undefined : this.#holders())
-    yield* listener.events()
-  }
-
-  #leave(listener: Listener): void {
-    this.#listeners.delete(listener)
-    if (this.#listeners.size > 0) return
-    this.#opening = undefined
-    this.#gap?.cancel()
-    this.#gap = undefined
-    this.#close()
-  }
-
-  /** Until a member answers, or nobody listens any more. */
-  async #open(): Promise<void> {
-    const { clock, lifetime } = this.#connection
-    for (let failures = 0; this.#listeners.size > 0; failures++) {
-      try {
-        return await lifetime.inBackground((call) => this.#begin(call))
-      } catch (error) {
-        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
-        await sleep(clock, growingPauseMs(failures, PAUSES))
-      }
-    }
-  }
-
-  #reopen(): void {
-    this.#opening = this.#open()
-    this.#opening.then(
-      () => this.#tellGap(),
-      (error: unknown) => {
-        for (const listener of this.#listeners) listener.end({ error })
-      },
-    )
+    return this.#events.watch(prefix, cursor, call)
   }
 
   /** Watches first, and reads all names then. Events that come meanwhile follow. */
-  async #begin(call: Call): Promise<void> {
+  async open(call: Call): Promise<void> {
     const { keys } = this.#connection
     const { session } = await this.#connection.reading(call)
     const early: NodeEvent[] = []
@@ -180,7 +66,7 @@ export class NameWatch {
     let isLost = false
     const onLost = () => {
       isLost = true
-      if (this.#close === close) this.#reopen()
+      if (this.#close === close) this.#events.lost()
     }
     const watched = await session.watchTree(keys.names, { onEvent: (event) => onEvent(event), onLost }, call)
     const close = () => {
@@ -192,11 +78,22 @@ export class NameWatch {
     const names = listed.children.map((child) => keys.parse(`${keys.names}/${child}`)?.name ?? '')
     const read = await Promise.all(names.map((name) => this.#read(session, name, call)))
     if (isLost) throw unavailable('the connection was lost', 'not-applied')
-    if (this.#listeners.size === 0) return close()
     this.#names = new Map(names.map((name, index) => [name, read[index] as WatchedName]))
     this.#close = close
     onEvent = (event) => this.#on(session, event)
     for (const event of early) onEvent(event)
+  }
+
+  close(): void {
+    this.#close()
+    this.#names.clear()
+  }
+
+  holders(): ToldEvent[] {
+    const claims = [...this.#names.values()].flatMap(({ children }) => [...children.values()])
+    return claims.flatMap((each) =>
+      each?.state === 'held' && each.claim !== undefined ? [toldOf(each.claim, 'acquired')] : [],
+    )
   }
 
   async #read(session: Session, name: string, call: Call): Promise<WatchedName> {
@@ -232,9 +129,11 @@ export class NameWatch {
     watched.ended = undefined
     const step = (work: () => unknown) => {
       // A failed read is a lost connection, and the watch is lost with it.
-      watched.steps = watched.steps.then(work).then(ignore, ignore)
-      watched.steps.then(() => {
-        if (children.size === 0 && this.#names.get(name) === watched) this.#names.delete(name)
+      const done = watched.steps.then(work).then(ignore, ignore)
+      watched.steps = done
+      done.then(() => {
+        const isLast = watched.steps === done && children.size === 0
+        if (isLast && this.#names.get(name) === watched) this.#names.delete(name)
       })
     }
     /** It is read at once, and judged in its turn. */
@@ -286,60 +185,36 @@ export class NameWatch {
     const read = (node: string) => session.ask({ op: 'getData', path: node }, neverCancelled)
     if (claim !== undefined && state === 'held') {
       const reply = ended.wasReleased ? null : await read(keys.attempt(path.attempt))
-      return this.#tell(toldOf(claim, ended.wasReleased || reply === null ? 'released' : reasonOf(reply)))
+      return this.#events.tell(
+        toldOf(claim, ended.wasReleased || reply === null ? 'released' : reasonOf(reply)),
+      )
     }
     const reply = await read(keys.name(path.name))
     const last = reply.ok && ended.wasReleased ? parse<EndedRecord>(reply.data || '{}') : undefined
     const own = last?.id === path.id ? last : undefined
     if (own?.token != null) {
       const told = { ...own, name: path.name, token: BigInt(own.token) }
-      this.#tell(toldEvent({ ...told, kind: 'acquired' }))
-      this.#tell(toldEvent({ ...told, kind: 'released' }))
-    } else if (claim === undefined || (ended.isUnsure && own === undefined)) this.#missed()
-    else if (state === 'waiting') this.#tell(toldOf({ ...claim, token: null }, 'gave-up'))
+      this.#events.tell(toldEvent({ ...told, kind: 'acquired' }))
+      this.#events.tell(toldEvent({ ...told, kind: 'released' }))
+    } else if (claim === undefined || (ended.isUnsure && own === undefined)) this.#events.missed()
+    else if (state === 'waiting') this.#events.tell(toldOf({ ...claim, token: null }, 'gave-up'))
   }
 
   #wait(waiting: WatchedClaim, claim: FoundClaim): void {
     waiting.state = 'waiting'
-    this.#tell(toldOf({ ...claim, token: null }, 'waiting'))
+    this.#events.tell(toldOf({ ...claim, token: null }, 'waiting'))
   }
 
   #acquire(acquired: WatchedClaim, claim: FoundClaim): void {
     acquired.state = 'held'
     acquired.claim = claim
-    this.#tell(toldOf(claim, 'acquired'))
+    this.#events.tell(toldOf(claim, 'acquired'))
   }
 
   #tellData(name: string, reply: Reply<'getData'>): void {
     if (!reply.ok) return
     const { data: _, token, ...by } = parse<DataRecord>(reply.data)
-    this.#tell(toldEvent({ kind: 'data', name, ...by, token: BigInt(token) }))
-  }
-
-  #tell(event: ToldEvent): void {
-    for (const listener of this.#listeners) {
-      listener.tell(event)
-      if (listener.isBehind) listener.restart(this.#holders())
-    }
-  }
-
-  /** A claim whose node had gone before it was read. */
-  #missed(): void {
-    this.#gap ??= this.#connection.clock.setTimer(GAP_PAUSE_MS, () => this.#tellGap())
-  }
-
-  #tellGap(): void {
-    this.#gap?.cancel()
-    this.#gap = undefined
-    const holders = this.#holders()
-    for (const listener of this.#listeners) listener.restart(holders)
-  }
-
-  #holders(): ToldEvent[] {
-    const claims = [...this.#names.values()].flatMap(({ children }) => [...children.values()])
-    return claims.flatMap((each) =>
-      each?.state === 'held' && each.claim !== undefined ? [toldOf(each.claim, 'acquired')] : [],
-    )
+    this.#events.tell(toldEvent({ kind: 'data', name, ...by, token: BigInt(token) }))
   }
 }
 
