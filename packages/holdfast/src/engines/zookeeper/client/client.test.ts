@@ -275,15 +275,17 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
       const connect = (options: Partial<ZooKeeperClientOptions>) =>
         new ZooKeeperClient('zookeeper', { hosts, ...options }, systemClock, systemRandom)
       const client = connect({ tls })
-      await client.makePath('/mine', call())
+      await waitFor('the node', async () => {
+        await client.makePath('/mine', call())
+        return true
+      })
       const session = await client.open(10_000, call())
       expect(await session.prolong([{ op: 'setData', path: '/mine', data: '' }], call())).toMatchObject({
         replies: [{ ok: true }],
       })
       const other = connect({ username: 'ada' })
-      const asked = other
-        .open(10_000, call())
-        .then((its) => its.ask({ op: 'getData', path: '/mine' }, call()))
+      const its = await waitFor('a session', () => other.open(10_000, call()))
+      const asked = its.ask({ op: 'getData', path: '/mine' }, call())
       await expect(asked).rejects.toMatchObject({ code: 'UNSUPPORTED' })
 
       for (const refused of [{ tls: { ca }, username: 'ada' }, { tls: { ...tls, ca: tls.cert } }]) {
