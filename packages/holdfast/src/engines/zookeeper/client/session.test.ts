@@ -56,7 +56,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
     expect(session.since && elapsedMs(systemClock, session.since)).toBeGreaterThan(0)
   })
 
-  test('T46 a keep-alive amid 64 requests and 500 waiters leaves no outcome unknown and no waiter asleep', async () => {
+  test('T19 a keep-alive amid 64 requests and 500 waiters leaves no outcome unknown and no waiter asleep', async () => {
     const session = await opened()
     const waiters = 500
     const creating = Array.from({ length: waiters }, (_, n) =>
@@ -151,7 +151,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
       expect(await session.ask({ op: 'getEphemerals', path }, call())).toMatchObject({ paths: [`${path}/s`] })
     })
 
-    test('T14 a request that was not sent is not applied', async () => {
+    test('a request that was not sent is not applied', async () => {
       const session = await opened()
       for (const { proxy } of rig.doors) {
         proxy.reset()
@@ -230,7 +230,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
       expect(await prolong(session)).toBeNull()
     })
 
-    test('T25 its claims stay when its connection is dropped', async () => {
+    test('C25 its claims stay when its connection is dropped', async () => {
       const session = await opened()
       session.drop()
       expect(await outcome(session.ask({ op: 'exists', path }, call()))).toBe('not-applied')
