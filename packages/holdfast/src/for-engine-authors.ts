@@ -45,6 +45,7 @@ export type {
   NameStore,
   Prolonged,
 } from './kit/conditional-store.ts'
+export { connectFailure } from './kit/connect-failure.ts'
 export {
   type FollowedLog,
   followLog,

@@ -2,6 +2,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { onPackets } from '../../../../test/zookeeper/torture.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
 import { call } from '../../../testing/conformance/requests.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { seededRandom } from '../../../testing/seeded-random.ts'
@@ -260,6 +261,45 @@ describe('an attachment', () => {
       expect(await reading).toBe('UNSUPPORTED')
       if (first) first.socket.write(good(first))
       expect(await writing).toBe('answered')
+    })
+
+    test.each([
+      ['is cut', ({ xid }: Packet) => frame([xid, 9n, 0, 7n])],
+      ['answers another request', ({ xid }: Packet) => frame([xid + 1, 9n, 0, ...stat])],
+      ['answers nothing', () => frame([77, 9n, 0])],
+      ['is larger than any answer', () => Buffer.from([127, 0, 0, 0])],
+      ['has a negative length', () => Buffer.from([255, 255, 255, 255])],
+      ['is text', () => Buffer.from('HTTP/1.1 400 Bad Request')],
+    ])(
+      'T103 that %s is unknown at once, and the next request has another connection',
+      async (_what, answer) => {
+        const session = await client().open(TIMEOUT_MS, call())
+        member.answer = (packet) => (packet.code === SET_DATA ? answer(packet) : good(packet))
+        const asking = session.ask(write, call())
+        expect(await outcome(asking)).toBe('unknown')
+        await expect(asking).rejects.toThrow('not valid')
+        expect(await session.ask({ op: 'exists', path: '/a' }, call())).toMatchObject({ ok: true })
+        expect(member.codes.filter((code) => code === CONNECT)).toHaveLength(2)
+      },
+    )
+
+    test.each([
+      ['for long', 600, 2],
+      ['for a moment', 400, 1],
+    ])('that was awaited %s says something about the connection', async (_what, ms, connections) => {
+      const session = await client().open(TIMEOUT_MS, call())
+      member.answer = (packet) => (packet.code === SET_DATA ? null : good(packet))
+      const given = new Cancellation()
+      const settled = outcome(session.ask(write, given))
+      await clock.advance(ms)
+      given.cancel(new Error('its limit'))
+      expect(await settled).toBe('unknown')
+      await dropped()
+      const read = outcome(session.ask({ op: 'exists', path: '/a' }, call()))
+      await dropped()
+      expect(member.codes.filter((code) => code === CONNECT)).toHaveLength(connections)
+      session.drop()
+      await read
     })
 
     test('that never comes is unknown after a while, also if the caller sets no limit (T96)', async () => {

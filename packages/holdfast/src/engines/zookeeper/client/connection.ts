@@ -11,7 +11,7 @@ import { callSafely } from '../../../base/call-safely.ts'
 import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
 import { type BackendUnavailableError, messageOf } from '../../../base/errors.ts'
 import { type FrameHead, Frames, MalformedError } from '../../../kit/frames.ts'
-import { connectFailure, unavailable } from './failures.ts'
+import { connectionFailure, unavailable } from './failures.ts'
 import { Reader } from './jute.ts'
 import { EVENT_XID, type NodeEvent, readEvent } from './messages.ts'
 
@@ -81,7 +81,7 @@ export class Connection {
       const fail = (what: Error | 'silent') => {
         timer.cancel()
         socket.destroy()
-        reject(unavailable(backend, connectFailure(host, tls !== undefined, what), 'not-applied', what))
+        reject(unavailable(backend, connectionFailure(host, tls !== undefined, what), 'not-applied', what))
       }
       const onClose = () => fail(new Error('it was closed'))
       const timer = judgeLate(clock, limitMs, () => fail('silent'))

@@ -5,6 +5,7 @@ import {
   type HoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
+import { connectFailure } from '../../../kit/connect-failure.ts'
 import type { Refusal } from './messages.ts'
 
 /** These are judged in the order of the writes, so they are answers. */
@@ -67,17 +68,11 @@ export function unavailable(
 const PORTS = 'Check host and port: the port for clients of ZooKeeper is 2181, with TLS often 2281'
 
 /** Why a connection was not made, and what to do. */
-export function connectFailure(
-  host: string,
-  isSecure: boolean,
-  what: (Error & { readonly code?: string }) | 'silent',
-): string {
-  const { code = '', message } = what === 'silent' ? { message: 'no answer in time' } : what
-  if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
-    return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
-  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))
-    return `${host} is not known: ${message}. Check the name of the host`
-  if (code === 'ECONNREFUSED') return `nothing listens at ${host}: ${message}. Start ZooKeeper. ${PORTS}`
+export function connectionFailure(host: string, isSecure: boolean, failure: Error | 'silent'): string {
+  const error = failure === 'silent' ? new Error('no answer in time') : failure
+  const known = connectFailure(host, error, { start: 'Start ZooKeeper', ports: PORTS })
+  if (known !== undefined) return known
+  const { message } = error
   if (isSecure)
     return `${host} does not begin TLS: ${message}. If the port serves no TLS, write zookeeper://. It may also require a certificate: give \`cert\` and \`key\`. ${PORTS}`
   return `${host} cannot be reached: ${message}. Check that the host is up, and that no firewall is in between`

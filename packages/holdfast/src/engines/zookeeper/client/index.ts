@@ -12,8 +12,6 @@ export type {
   Refused,
   Reply,
   Request,
-  Requests,
-  Results,
   Stat,
 } from './messages.ts'
 export type { Prolonged, Replies, Session } from './session.ts'

@@ -35,58 +35,42 @@ interface Versioned extends Path {
   readonly version?: number
 }
 
-/** Paths are absolute. Every node gets the ACL of the client's options. */
-export interface Requests {
-  create: Path & { readonly data?: string; readonly mode?: CreateMode }
-  delete: Versioned
-  setData: Versioned & { readonly data: string }
+/** Each request, and its result. Paths are absolute. Every node gets the ACL of the client's options. */
+interface Operations {
+  /** The path of the result has the sequence number, if the mode has one. */
+  create: [Path & { readonly data?: string; readonly mode?: CreateMode }, Path & { readonly stat: Stat }]
+  delete: [Versioned, object]
+  setData: [Versioned & { readonly data: string }, { readonly stat: Stat }]
   /** Only as a part of `multi`. */
-  check: Path & { readonly version: number }
-  exists: Path
-  getData: Path
-  getChildren: Path
+  check: [Path & { readonly version: number }, object]
+  exists: [Path, { readonly stat: Stat }]
+  getData: [Path, { readonly data: string; readonly stat: Stat }]
+  getChildren: [Path, { readonly children: readonly string[]; readonly stat: Stat }]
   /** What is read on the same connection after it is at least as new as the leader's state when it was answered. */
-  sync: Path
+  sync: [Path, object]
   /** All parts, or none. */
-  multi: { readonly parts: readonly Part[] }
+  multi: [{ readonly parts: readonly Part[] }, { readonly results: readonly PartResult[] }]
   /** The ephemeral nodes of this session whose path begins so. */
-  getEphemerals: Path
+  getEphemerals: [Path, { readonly paths: readonly string[] }]
 }
 
 /** Requests of the client itself. */
-interface OwnRequests {
-  auth: { readonly user: Buffer }
-  ping: object
-  closeSession: object
+interface OwnOperations {
+  auth: [{ readonly user: Buffer }, object]
+  ping: [object, object]
+  closeSession: [object, object]
   /** Watches of another connection, and the state that they have seen. */
-  setWatches: {
-    readonly zxid: bigint
-    readonly existing: readonly string[]
-    readonly missing: readonly string[]
-  }
-  addWatch: Path
-  removeWatches: Path
+  setWatches: [{ readonly zxid: bigint; readonly existing: string[]; readonly missing: string[] }, object]
+  addWatch: [Path, object]
+  removeWatches: [Path, object]
 }
 
-export interface Results extends Record<keyof OwnRequests, object> {
-  /** The path has the sequence number, if the mode has one. */
-  create: Path & { readonly stat: Stat }
-  delete: object
-  setData: { readonly stat: Stat }
-  check: object
-  exists: { readonly stat: Stat }
-  getData: { readonly data: string; readonly stat: Stat }
-  getChildren: { readonly children: readonly string[]; readonly stat: Stat }
-  sync: object
-  /** In the order of the parts. */
-  multi: { readonly results: readonly PartResult[] }
-  getEphemerals: { readonly paths: readonly string[] }
-}
-
-type AllRequests = Requests & OwnRequests
-export type Op = keyof Requests
-export type AnyOp = keyof AllRequests
-export type Request<O extends AnyOp = Op> = { [K in O]: { readonly op: K } & AllRequests[K] }[O]
+type All = Operations & OwnOperations
+type Requests = { readonly [O in keyof All]: All[O][0] }
+type Results = { readonly [O in keyof All]: All[O][1] }
+export type Op = keyof Operations
+export type AnyOp = keyof All
+export type Request<O extends AnyOp = Op> = { [K in O]: { readonly op: K } & Requests[K] }[O]
 export type PartOp = 'create' | 'delete' | 'setData' | 'check'
 export type Part = Request<PartOp>
 /** `path`: of a create. `stat`: of a setData. */
@@ -119,9 +103,9 @@ export interface Terms {
 
 interface Message<O extends AnyOp> {
   readonly code: number
-  fields(request: AllRequests[O], terms: Terms): readonly Field[]
+  fields(request: Requests[O], terms: Terms): readonly Field[]
   /** `onFailed`: a part has failed, so nothing was done. */
-  read(reader: Reader, request: AllRequests[O], onFailed: (error: number, part: number) => void): Results[O]
+  read(reader: Reader, request: Requests[O], onFailed: (error: number, part: number) => void): Results[O]
 }
 
 const flags = {

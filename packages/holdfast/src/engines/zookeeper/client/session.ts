@@ -67,8 +67,10 @@ export interface Prolonged<R extends readonly Request[]> {
 const STUCK_AFTER_MS = 500
 const STEP_MS = 50
 const PAUSES = { firstMs: 50, longestMs: 2_000 }
+/** For one member to open a session. */
+const OPEN_LIMIT_MS = 2_000
 const [SHORTEST_ATTACH_MS, LONGEST_ATTACH_MS] = [250, 1_000]
-/** For one member. A keep-alive has a third of the session's time, so two members can be asked in it. */
+/** For one member to attach it again. A keep-alive has a third of the session's time, so two members can be asked in it. */
 const attachLimitMs = (timeoutMs: number) =>
   Math.min(LONGEST_ATTACH_MS, Math.max(SHORTEST_ATTACH_MS, timeoutMs / 6))
 /** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
@@ -340,7 +342,7 @@ export class Session {
     call: Call,
   ): Promise<Prolonged<R> | null> {
     const { backend, clock } = this.#terms
-    const limitMs = this.id === 0n ? LONGEST_ATTACH_MS : attachLimitMs(this.timeoutMs)
+    const limitMs = this.id === 0n ? OPEN_LIMIT_MS : attachLimitMs(this.timeoutMs)
     const connection = await Connection.open(host, this.#terms, limitMs)
     const isOver = () => call.cancelled || this.#state === 'closed'
     if (!isOver()) await this.#closeGate()
