@@ -24,6 +24,7 @@ const allowances: Readonly<Record<string, number>> = {
   postgres: 60_000,
   'postgres-advisory': 20_000,
   etcd: 25_000,
+  zookeeper: 25_000,
   'recipes/election': 7_000,
   'recipes/lock-order': 7_000,
   'recipes/partitions': 7_000,

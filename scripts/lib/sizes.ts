@@ -10,7 +10,7 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  */
 export const ceilings: Readonly<Record<string, number>> = {
   base: 2_555,
-  'engines/etcd/client': 1_950,
+  'engines/etcd/client': 1_905,
   'engines/etcd/locks': 1_272,
   'engines/memory': 1_044,
   'engines/postgres/advisory': 1_607,
@@ -27,13 +27,15 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_590,
-  'entry points': 791,
+  'engines/zookeeper/client': 1_577,
+  'engines/zookeeper/locks': 1_583,
+  'entry points': 797,
   guards: 749,
-  kit: 3_636,
+  kit: 3_892,
   locker: 3_101,
   lockfree: 1_006,
   recipes: 3_197,
-  'whole library': 40_954,
+  'whole library': 44_292,
 }
 
 export interface Part {

@@ -61,6 +61,7 @@ export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
 export { Lifetime } from './kit/lifetime.ts'
+export { LiveEvents, type LiveSource } from './kit/live-events.ts'
 export { Looks, type LooksOptions } from './kit/looks.ts'
 export {
   type Asked,

@@ -1,13 +1,10 @@
 /** One rule that every conditional store keeps, as data: to be run by a test runner, by a tool, or by a test of the suite. */
 import assert from 'node:assert/strict'
-import type { ClaimStore as ClaimStoreOf, NameStore } from '../../kit/conditional-store.ts'
+import type { ClaimStore, NameStore } from '../../kit/conditional-store.ts'
 import { isEligible, type QueueEntry, type QueueView } from '../../kit/ordered-store.ts'
 import type { QueuedClaim, StoredClaim, StoredName } from '../../kit/stored-name.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import { call } from '../conformance/requests.ts'
-
-/** A session need not read more of its claims than the queue needs. */
-type ClaimStore = ClaimStoreOf<QueuedClaim>
 
 /** Sessions and names of one namespace, in which nothing is when the case begins. */
 export interface StoreWorld {
@@ -19,10 +16,13 @@ export interface StoreWorld {
 }
 
 export interface StoreSessionWorld {
-  readonly claims: ClaimStore
+  /** A session need not read more of its claims than the queue needs. */
+  readonly claims: ClaimStore<QueuedClaim>
   /** The session ends at the engine, as if its time were over. It resolves when that has happened. */
   end(): Promise<void>
 }
+
+type SessionClaims = StoreSessionWorld['claims']
 
 export interface StoreCase {
   /** Stable: `S17`. Never given to another case. */
@@ -68,7 +68,7 @@ export class StoreStage {
     return this.#world.names
   }
 
-  async session(): Promise<ClaimStore> {
+  async session(): Promise<SessionClaims> {
     return (await this.#world.openSession()).claims
   }
 
@@ -87,7 +87,7 @@ export class StoreStage {
 
   /** By the join, or by a confirm after it. */
   async take(
-    claims: ClaimStore,
+    claims: SessionClaims,
     request: AcquireRequest,
   ): Promise<GrantedClaim & { readonly token: bigint }> {
     const joined = await claims.join(request, true, call())
@@ -96,14 +96,14 @@ export class StoreStage {
     return granted(request, await this.confirm(claims, waiting))
   }
 
-  async wait(claims: ClaimStore, request: AcquireRequest): Promise<WaitingClaim> {
+  async wait(claims: SessionClaims, request: AcquireRequest): Promise<WaitingClaim> {
     const waiting = this.#waiting(request, await claims.join(request, true, call()))
     assert(!isEligible(waiting.queue), 'the claim has to wait')
     return waiting
   }
 
   /** Looks, and confirms with what it has seen. */
-  async confirm(claims: ClaimStore, { request, own }: WaitingClaim): Promise<bigint> {
+  async confirm(claims: SessionClaims, { request, own }: WaitingClaim): Promise<bigint> {
     const view = (await claims.look(request, call())).queue(own, request.capacity)
     const confirmed = await claims.confirm(request, own, view, call())
     assert('kind' in confirmed, 'the claim is first, and is granted')
@@ -111,20 +111,24 @@ export class StoreStage {
   }
 
   /** The granting write of a store that compares ranges asks by itself whether anything older is in the way. */
-  async refusesUnseen(claims: ClaimStore, waiting: WaitingClaim): Promise<void> {
+  async refusesUnseen(claims: SessionClaims, waiting: WaitingClaim): Promise<void> {
     if (claims.comparesOrder) await this.refuses(claims, waiting, null)
   }
 
   /** The confirm of a claim that may not be granted any more. */
-  async refuses(claims: ClaimStore, { request, own }: WaitingClaim, seen: QueueView | null): Promise<void> {
+  async refuses(
+    claims: SessionClaims,
+    { request, own }: WaitingClaim,
+    seen: QueueView | null,
+  ): Promise<void> {
     const confirmed = await claims.confirm(request, own, seen, call())
     assert(!('kind' in confirmed), 'the claim is not granted')
   }
 
   /** Resolves with what a watch of these keys tells. */
   wake(
-    claims: ClaimStore,
-    keys: Parameters<ClaimStore['watch']>[0],
+    claims: SessionClaims,
+    keys: Parameters<SessionClaims['watch']>[0],
     version: bigint,
   ): { readonly told: Promise<'changed' | 'lost'>; readonly stop: () => void } {
     const { promise, resolve } = Promise.withResolvers<'changed' | 'lost'>()
@@ -138,7 +142,7 @@ export class StoreStage {
     clearTimeout(timer)
   }
 
-  #waiting(request: AcquireRequest, joined: Awaited<ReturnType<ClaimStore['join']>>): WaitingClaim {
+  #waiting(request: AcquireRequest, joined: Awaited<ReturnType<SessionClaims['join']>>): WaitingClaim {
     if (joined.kind !== 'created') assert.fail(`the claim is ${joined.kind}, and should wait`)
     const { own, name } = joined
     return { request, own, queue: name.queue(own, request.capacity) }

@@ -159,7 +159,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const own = this.#own.get(attempt)
     if (own === undefined || own.granted) return
     const parts = [deletion(own.key, 0), deletion(this.#keys.attempt(attempt))]
-    if ((await this.#batches.commit(name, () => parts, call)).ok) this.#own.delete(attempt)
+    const committed = await this.#batches.commit(name, () => parts, call)
+    if (!committed.ok && committed.code === 'no-node') this.#ended.add(attempt)
+    if (committed.ok || committed.code === 'no-node') this.#own.delete(attempt)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
@@ -244,6 +246,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     } finally {
       for (const attempt of ended) this.#ended.add(attempt)
     }
+  }
+
+  ended({ attempt }: Claim): void {
+    this.#own.delete(attempt)
   }
 
   capacityKey(name: string): string {
