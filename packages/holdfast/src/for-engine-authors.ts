@@ -46,6 +46,15 @@ export type {
   Prolonged,
 } from './kit/conditional-store.ts'
 export {
+  asNotApplied,
+  ConnectionError,
+  connectionFailure,
+  type Dialled,
+  type DialledEngine,
+  malformed,
+  messageOf,
+} from './kit/connection-failures.ts'
+export {
   type FollowedLog,
   followLog,
   KEPT_EVENTS,

@@ -15,17 +15,11 @@ import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SharedWork } from '../../../base/shared-work.ts'
 import { askAgain } from '../../../kit/asking-again.ts'
+import { asNotApplied, ConnectionError, malformed, messageOf } from '../../../kit/connection-failures.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
-import {
-  asUnavailable,
-  ConnectionError,
-  isForAnotherMember,
-  isStaleToken,
-  malformed,
-  messageOf,
-} from './failures.ts'
+import { asUnavailable, isForAnotherMember, isStaleToken } from './failures.ts'
 import { type EtcdAnswer, type Method, methods, type TxnRequest, type TxnResponse } from './messages.ts'
 import { isAnswerTo, isRead } from './transactions.ts'
 
@@ -226,13 +220,6 @@ function checkHosts(hosts: unknown): void {
       'hosts',
       'must be a list of URLs such as http://127.0.0.1:2379, without a path.',
     )
-}
-
-/** Without an answer a read has changed nothing, so it may be sent again. */
-function asNotApplied(error: unknown): unknown {
-  return error instanceof ConnectionError
-    ? new ConnectionError(error.message, 'not-applied', { cause: error })
-    : error
 }
 
 const reads: ReadonlySet<unknown> = new Set([
