@@ -189,7 +189,7 @@ describe('engines of other packages', () => {
     refused('acme:', /within one process only/, { engines: { acme }, require: 'cluster' }, 'UNSUPPORTED'))
 
   test('an unknown scheme names them with the others', () =>
-    refused('acne:', /"acne:", which no backend answers to; there are: memory:, .*, etcds:, acme:\.$/, {
+    refused('acne:', /"acne:", which no backend answers to; there are: memory:, .*, consuls:, acme:\.$/, {
       engines: { acme },
     }))
 

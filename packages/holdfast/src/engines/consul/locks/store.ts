@@ -59,11 +59,19 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     this.#provenAt = session.provenAt
   }
 
-  async join(request: AcquireRequest, _mayWait: boolean, call: Call): Promise<Joined<FoundClaim>> {
+  join(request: AcquireRequest, _mayWait: boolean, call: Call): Promise<Joined<FoundClaim>> {
+    return this.#join(request, [consul.absent(this.#mark(request))], call)
+  }
+
+  async #join(
+    request: AcquireRequest,
+    condition: readonly consul.Operation[],
+    call: Call,
+  ): Promise<Joined<FoundClaim>> {
     const { name, attempt } = request
     const [own, mark] = [this.#key(request), this.#mark(request)]
     const build = (position: number) => [
-      consul.absent(mark),
+      ...condition,
       consul.lock(mark, JSON.stringify({ name }), this.#session.id),
       consul.lock(own, this.#value(request, position, false), this.#session.id),
       consul.tree(this.#connection.keys.name(name)),
@@ -316,13 +324,21 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     const { entries } = await this.#connection.read([mark, keys.name(request.name), this.#session.key], call)
     if (!entries.some(({ key, session }) => key === this.#session.key && session === this.#session.id))
       return { kind: 'session-gone' }
-    if (markIn(entries.find(({ key }) => key === mark)) !== undefined) return { kind: 'abandoned' }
+    const found = entries.find(({ key }) => key === mark)
+    if (markIn(found) !== undefined) return { kind: 'abandoned' }
     const name = this.#name(
       entries.filter(({ key }) => key.startsWith(keys.names)),
       'try',
     )
     const grant = this.#joined.get(request.attempt)?.grant
     const own = name.claim(request.attempt)
+    // The claim was deleted by hand, and the key of its attempt is there still (T84).
+    if (own === undefined && found !== undefined)
+      return this.#join(
+        request,
+        [consul.unchanged(mark, found.modified), consul.absent(this.#key(request))],
+        call,
+      )
     return grant !== undefined && own !== undefined ? grant : { kind: 'refused', name }
   }
 
