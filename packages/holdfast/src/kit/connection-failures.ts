@@ -53,8 +53,10 @@ export function connectionFailure(
   { host, isSecure, isConnected }: Dialled,
   what: (Error & { readonly code?: string }) | 'closed' | 'silent',
 ): string {
-  const { code = '', message } =
+  const { code = '', message: said } =
     typeof what === 'object' ? what : { message: what === 'closed' ? 'it was closed' : 'no answer in time' }
+  // OpenSSL ends its messages with a new line.
+  const message = said.trim()
   if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
     return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
   if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))

@@ -10,10 +10,10 @@ import { cancelledCall } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { askAgain } from '../../../kit/asking-again.ts'
-import { asNotApplied, ConnectionError, malformed, messageOf } from '../../../kit/connection-failures.ts'
+import { asNotApplied, ConnectionError, malformed } from '../../../kit/connection-failures.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
-import { asUnavailable, ConsulError, connectionFailure, isForAnotherMember } from './failures.ts'
+import { asUnavailable, ConsulError, connectionFailure, isDenied, isForAnotherMember } from './failures.ts'
 import { ANSWER_LIMIT_MS, type ConsulTls, type HttpAnswer, type HttpRequest, Member } from './member.ts'
 import { type Operation, type Transacted, transacted } from './messages.ts'
 
@@ -111,7 +111,11 @@ export class ConsulClient {
       body: operations,
       isRead: operations.every(({ KV }) => /^(get|check)/.test(KV.Verb)),
       also: [409],
-      read: (status, body, member) => ({ ...transacted(status, body), member }),
+      read: (status, body, member) => {
+        const answer = transacted(status, body)
+        if (isDenied(answer.refused?.what)) throw new ConsulError(403, answer.refused?.what ?? '')
+        return { ...answer, member }
+      },
     }
     return this.ask(question, call, onAgain)
   }
@@ -172,7 +176,7 @@ export class ConsulClient {
     try {
       return read(status, status === 200 || status === 409 ? JSON.parse(text) : text, member, answer)
     } catch (error) {
-      if (error instanceof HoldfastError) throw error
+      if (error instanceof HoldfastError || error instanceof ConsulError) throw error
       this.#members.leave(member)
       throw malformed(member.host, error)
     }
@@ -182,23 +186,24 @@ export class ConsulClient {
   async #open(host: string): Promise<Member> {
     const member = new Member(host, this.#options.tls, this.#options.token, this.#clock)
     try {
-      const { status, text } = await member.ask(
-        { method: 'GET', path: '/v1/status/leader' },
-        CONNECT_LIMIT_MS,
-      ).answer
-      if (status === 200 && text === '""') throw new ConnectionError(`${host} knows no leader`, 'not-applied')
-      if (status === 200 && /^"[^"]+"$/.test(text)) return member
+      const asked = member.ask({ method: 'GET', path: '/v1/status/leader' }, CONNECT_LIMIT_MS)
+      const { status, text } = await asked.answer
       if (status >= 500 || status === 429) throw new ConsulError(status, text)
-      throw new Error(`its answer to /v1/status/leader has status ${status}`)
+      const leader: unknown = status === 200 ? JSON.parse(text) : undefined
+      if (leader === '') throw new ConsulError(status, `${host} knows no leader`)
+      if (typeof leader !== 'string') throw new Error(`its answer has status ${status}`)
+      return member
     } catch (error) {
       member.destroy()
-      if (error instanceof ConsulError) throw new ConnectionError(`${host}: ${error.message}`, 'not-applied')
-      const isConnected = !(error instanceof ConnectionError) || error.outcome === 'unknown'
-      const { cause = 'silent' } = error as { readonly cause?: Error | 'silent' }
-      const why = isConnected ? connectionFailure(host, true, cause) : messageOf(error)
-      throw new ConnectionError(why, 'not-applied', { cause: error })
+      throw new ConnectionError(whyNotOpen(host, error), 'not-applied', { cause: error })
     }
   }
+}
+
+function whyNotOpen(host: string, error: unknown): string {
+  if (error instanceof ConsulError) return error.message
+  if (!(error instanceof ConnectionError)) return connectionFailure(host, true, error as Error)
+  return connectionFailure(host, error.outcome === 'unknown', (error.cause as Error | undefined) ?? 'silent')
 }
 
 function checkOptions({ hosts, token }: ConsulClientOptions): void {

@@ -25,11 +25,16 @@ export function isForAnotherMember(error: unknown): boolean {
 
 const REFUSED = /Invalid Session TTL|Missing (node|check) |Invalid Node|invalid LockDelay/i
 
+/** Rights are missing. A transaction says so as it says what else it refuses. */
+export function isDenied(what = ''): boolean {
+  return /Permission denied|ACL not found/.test(what)
+}
+
 /** Mistakes that only an operator or the program's author can mend. */
 const remedies: readonly (readonly [RegExp, string])[] = [
   [/ACL not found/, 'Correct the token.'],
   [
-    /Permission denied|ACL/,
+    /Permission denied/,
     'The token needs key_prefix "holdfast/1/<namespace>/" and session_prefix "", both with policy "write".',
   ],
   [/No path to datacenter/, 'Correct `datacenter`.'],

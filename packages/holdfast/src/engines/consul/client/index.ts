@@ -1,4 +1,4 @@
-export { ConsulClient, type ConsulClientOptions } from './client.ts'
+export { ConsulClient, type ConsulClientOptions, type Question } from './client.ts'
 export type { ConsulTls, Member } from './member.ts'
 export * from './messages.ts'
 export { keysBelow, pollKeys, pollTree } from './polls.ts'

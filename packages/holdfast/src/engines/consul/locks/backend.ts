@@ -6,6 +6,7 @@ import { StoreBackend } from '../../../kit/store-backend.ts'
 import type { BackendInfo, Call, SessionHandle, SessionRequest } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
+import { clusterFindings } from './diagnosis.ts'
 import { ConsulNames } from './names.ts'
 import type { FoundClaim, OpenedSession } from './records.ts'
 import { ConsulClaims } from './store.ts'
@@ -71,8 +72,9 @@ export class ConsulBackend extends StoreBackend<FoundClaim> {
   }
 
   async diagnose(call: Call) {
-    this.#connection.lifetime.begin(call)
-    return []
+    const { client, lifetime, minTtlMs } = this.#connection
+    lifetime.begin(call)
+    return clusterFindings(client, minTtlMs, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
