@@ -300,20 +300,27 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
       return !isOwn || String(foundClaim(keys, entry).token) !== claim.grantId
     }
     const lost = held.filter(isLost)
-    const attempts = found.filter(({ key }) => key.startsWith(keys.attempt(this.#session.id)))
+    const deleted = new Set(
+      lost.filter((claim) => !byKey.has(this.#key(claim))).map(({ attempt }) => attempt),
+    )
     const listed = new Set(held.map(({ attempt }) => attempt))
-    // Marks that were told at an earlier keep-alive, and keys with the lock-delay of claims that have gone.
-    const told = attempts.filter(
-      (entry) => markIn(entry)?.reason === 'force-released' && !listed.has(this.#attemptOf(entry)),
+    const attempts = found.filter(({ key }) => key.startsWith(keys.attempt(this.#session.id)))
+    const isClaim = (entry: consul.Entry) =>
+      markIn(entry) === undefined && !deleted.has(this.#attemptOf(entry))
+    // Of claims that were deleted by hand, and marks that were told at an earlier keep-alive.
+    const needless = attempts.filter((entry) =>
+      deleted.has(this.#attemptOf(entry))
+        ? markIn(entry) === undefined
+        : markIn(entry)?.reason === 'force-released' && !listed.has(this.#attemptOf(entry)),
     )
     const delays = this.#session.record.delay === undefined ? [] : lost
-    const needless = [
-      ...told.map(({ key }) => consul.remove(key)),
+    const deletions = [
+      ...needless.map(({ key }) => consul.remove(key)),
       ...delays.map(({ name, attempt }) => consul.remove(keys.of(name, 'delay', attempt))),
     ].slice(0, consul.MAX_OPERATIONS)
-    if (needless.length > 0)
-      lifetime.inBackground((call) => client.transact(needless, call, { onAgain: () => {} })).catch(ignore)
-    return { lost, besides: claimsIn(attempts, this.#attemptOf) }
+    if (deletions.length > 0)
+      lifetime.inBackground((call) => client.transact(deletions, call, { onAgain: () => {} })).catch(ignore)
+    return { lost, besides: claimsIn(attempts.filter(isClaim), this.#attemptOf) }
   }
 
   /** Why nothing was joined: the attempt has a key, or there is no session. */
