@@ -82,6 +82,13 @@ export class Operator {
     return this.ask<T>(path, { method: 'PUT', ...(body && { body: JSON.stringify(body) }) }, host)
   }
 
+  /** For what is answered with nothing. */
+  async tell(path: string, host: string, body?: object): Promise<void> {
+    const init = { method: 'PUT', ...(body && { body: JSON.stringify(body) }) }
+    const answer = await fetch(`${host}/v1/${path}`, { ...init, signal: AbortSignal.timeout(10_000) })
+    if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`)
+  }
+
   /** The keys that are there now. */
   async keys(prefix = 'holdfast/', host?: string): Promise<readonly KeyOfConsul[]> {
     return this.ask<KeyOfConsul[]>(`kv/${escaped(prefix)}?recurse&consistent`, {}, host).catch(

@@ -24,6 +24,7 @@ export function isForAnotherMember(error: unknown): boolean {
 }
 
 const REFUSED = /Invalid Session TTL|Missing (node|check) |Invalid Node|invalid LockDelay/i
+const REFUSED_BY_STATUS: readonly number[] = [400, 403, 404, 405, 413]
 
 /** Rights are missing. A transaction says so as it says what else it refuses. */
 export function isDenied(what = ''): boolean {
@@ -54,7 +55,7 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
   const remedy = remedies.find(([pattern]) => pattern.test(message))?.[1]
   if (remedy !== undefined && status !== TOO_MANY_CONNECTIONS)
     return new UnsupportedError(`${backend}: ${message.replace(/\.$/, '')}. ${remedy}`, { cause: error })
-  const isRefused = isForAnotherMember(error) || REFUSED.test(message) || (status >= 400 && status < 500)
+  const isRefused = isForAnotherMember(error) || REFUSED.test(message) || REFUSED_BY_STATUS.includes(status)
   const what = status === 500 || status === TOO_MANY_CONNECTIONS ? message : `${message} (HTTP ${status})`
   return new BackendUnavailableError(backend, what, isRefused ? 'not-applied' : 'unknown', { cause: error })
 }

@@ -31,7 +31,7 @@ export type Transacted =
   | { readonly entries?: never; readonly refused: { readonly index: number; readonly what: string } }
 
 /** Marks our keys: `hold`. */
-const FLAGS = 0x68_6f_6c_64
+export const FLAGS = 0x68_6f_6c_64
 
 const operation = (Verb: string, Key: string, also: object = {}): Operation => ({
   KV: { Verb, Key, ...also },
@@ -54,6 +54,8 @@ export const lockedBy = (key: string, Session: string) => operation('check-sessi
 /** The answer of a transaction with this status. Throws what is wrong with it. */
 export function transacted(status: number, body: unknown): Transacted {
   const { Results, Errors } = recordOf(body)
+  // An answer without results is not an empty one (T103).
+  if (status === 200 && Results === undefined) throw new Error('it has no results')
   if (status === 200) return { entries: arrayOf(Results ?? []).map((each) => entryOf(recordOf(each).KV)) }
   const [error] = arrayOf(Errors)
   const { OpIndex, What } = recordOf(error)
