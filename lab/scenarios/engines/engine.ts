@@ -5,7 +5,7 @@
 import type { Backend } from '../../../packages/holdfast/src/spi.ts'
 import type { ResourceName } from '../resources/resource.ts'
 
-export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory' | 'etcd'
+export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory' | 'etcd' | 'consul'
 
 /** Addresses by which a client finds the engine: a path, or the URL of every server. */
 export type Addresses = readonly string[]

@@ -1,11 +1,11 @@
 /** Three members of etcd. The protected data is in a file, because etcd has no guard. */
 import { openEtcd } from '../../../packages/holdfast/src/engines/etcd/locks/assemble.ts'
-import { type EtcdCluster, type Server, startEtcd } from '../../servers/index.ts'
+import { type Server, startEtcd } from '../../servers/index.ts'
 import { overtaken } from '../overtaking.ts'
 import { Doors, type Target } from './doors.ts'
-import type { Addresses, Engine, Faults } from './engine.ts'
+import type { Addresses, Engine } from './engine.ts'
 import { filling, freezingOne, fullArguments } from './etcd-faults.ts'
-import { freezing } from './servers.ts'
+import { failingOver, freezing } from './servers.ts'
 
 const urlOf = ({ host, port }: Target) => `http://${host}:${port}`
 
@@ -47,21 +47,4 @@ export const etcdEngine: Engine = {
   async open(hosts: Addresses) {
     return { backend: await openEtcd({ hosts }), close: async () => {} }
   },
-}
-
-/** The old leader comes back before the next round: until then a client that knows no other member cannot renew. */
-function failingOver(cluster: EtcdCluster): Faults['failOver'] {
-  let killed: Server | undefined
-  return {
-    async holdBack() {
-      await killed?.restart()
-      killed = undefined
-    },
-    async failOver() {
-      killed = await cluster.leader()
-      await killed.kill()
-      await cluster.leader()
-      return 'the leader was killed, and another member was elected'
-    },
-  }
 }

@@ -24,3 +24,20 @@ export function freezing(servers: readonly Server[], which: string): Faults['fre
     },
   }
 }
+
+/** The old leader comes back before the next round: until then a client that knows no other member cannot renew. */
+export function failingOver(cluster: { leader(): Promise<Server> }): Faults['failOver'] {
+  let killed: Server | undefined
+  return {
+    async holdBack() {
+      await killed?.restart()
+      killed = undefined
+    },
+    async failOver() {
+      killed = await cluster.leader()
+      await killed.kill()
+      await cluster.leader()
+      return 'the leader was killed, and another member was elected'
+    },
+  }
+}

@@ -16,6 +16,7 @@ import type { Backend } from '../../src/spi.ts'
 import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { type FaultyBackend, faultyBackend } from '../../src/testing/faulty-backend.ts'
+import { ConsulStage } from '../conformance/consul-world.ts'
 import { EtcdStage } from '../conformance/etcd-world.ts'
 import { memoryWorld } from '../conformance/memory-world.ts'
 import { PostgresStage } from '../conformance/postgres-world.ts'
@@ -43,7 +44,7 @@ function engines(): readonly Engine[] {
     backend: { fencing: 'clock-backed' },
   })
   let postgres: PostgresStage
-  const etcd = new EtcdStage()
+  const [etcd, consul] = [new EtcdStage(), new ConsulStage()]
   return [
     { name: 'memory', world: () => memoryWorld() },
     { name: 'sqlite', world: () => sqliteWorldOnFakeClock() },
@@ -57,6 +58,7 @@ function engines(): readonly Engine[] {
       world: () => postgres.world(),
     },
     { name: 'etcd', stop: () => etcd.stop(), world: () => etcd.world(), isRealTime: true },
+    { name: 'consul', stop: () => consul.stop(), world: () => consul.world(), isRealTime: true },
   ]
 }
 

@@ -31,7 +31,7 @@ export interface ConsulClientOptions {
 }
 
 export interface Question<R> {
-  readonly method: 'GET' | 'PUT'
+  readonly method: HttpRequest['method']
   /** With what follows a `?`. */
   readonly path: string
   readonly body?: object

@@ -22,7 +22,7 @@ export interface ConsulTls extends Pick<SecureContextOptions, 'ca' | 'cert' | 'k
 }
 
 export interface HttpRequest {
-  readonly method: 'GET' | 'PUT'
+  readonly method: 'GET' | 'PUT' | 'DELETE'
   readonly path: string
   readonly body?: string
   /** The server answers when something changes, or after a while. */
@@ -61,7 +61,7 @@ export class Member implements MemberConnection {
   constructor(host: string, tls: ConsulTls | undefined, token: string | undefined, clock: Clock) {
     this.host = host
     this.#clock = clock
-    this.#headers = { accept: 'application/json', ...(token !== undefined && { 'x-consul-token': token }) }
+    this.#headers = token === undefined ? {} : { 'x-consul-token': token }
     const agent = (maxSockets: number) =>
       this.#isSecure
         ? new HttpsAgent({ ...tls, keepAlive: true, maxSockets })

@@ -166,7 +166,8 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     const closing =
       kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]
     const isGrant = consul.unchanged(this.#key(claim), BigInt(grant.version))
-    const build = () => [isGrant, ...this.#deletion(claim, true), ...closing]
+    const isKnown = this.#joined.has(claim.attempt)
+    const build = () => [isGrant, ...this.#deletion(claim, true, isKnown), ...closing]
     const { refused, isRepeated } = await this.#commit(claim, build, call)
     if (refused === undefined) {
       // If this process ends before, the session does so by itself, after up to twice the time.
@@ -180,7 +181,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   }
 
   async remove(claim: Claim, isSettled: boolean, call: Call): Promise<void> {
-    const { refused } = await this.#commit(claim, () => this.#deletion(claim, isSettled), call)
+    const { refused } = await this.#commit(claim, () => this.#deletion(claim, isSettled, false), call)
     if (refused !== undefined && isSettled)
       await this.#commit(claim, () => [consul.remove(this.#mark(claim))], call)
   }
@@ -369,12 +370,12 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     return nameIn(this.#connection.keys, entries, view)
   }
 
-  /** If it is this session's. `withMark`: nothing needs the key of the attempt any more. */
-  #deletion(claim: Claim, withMark: boolean): consul.Operation[] {
+  /** If it is this session's, which this process knows of what it has joined. `withMark`: nothing needs the key of the attempt any more. */
+  #deletion(claim: Claim, withMark: boolean, isKnown: boolean): consul.Operation[] {
     const own = this.#key(claim)
     const delay = this.#connection.keys.of(claim.name, 'delay', claim.attempt)
     return [
-      consul.lockedBy(own, this.#session.id),
+      ...(isKnown ? [] : [consul.lockedBy(own, this.#session.id)]),
       consul.remove(own),
       ...(withMark ? [consul.remove(this.#mark(claim))] : []),
       ...(this.#session.record.delay === undefined ? [] : [consul.remove(delay)]),
