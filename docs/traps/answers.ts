@@ -34,7 +34,6 @@ export const answers: TrapSection = {
       backends: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
-      later: { later: ['consul'] },
     },
     {
       id: 'T13',
@@ -47,6 +46,7 @@ export const answers: TrapSection = {
       backends: { test: 'C39 T13 the second of two releases says that it released nothing' },
       redis: { test: 'T13 a release whose reply is lost is made certain in the background' },
       etcd: { test: 'T13 a release whose reply is lost says unknown, and asked again says the truth' },
+      consul: { test: 'T13 a release whose reply is lost says unknown, and asked again says the truth' },
     },
     {
       id: 'T14',
@@ -73,6 +73,9 @@ export const answers: TrapSection = {
       etcd: {
         test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
       },
+      consul: {
+        test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
+      },
     },
     {
       id: 'T16',
@@ -90,6 +93,7 @@ export const answers: TrapSection = {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
       etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
+      consul: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
   ],
 }

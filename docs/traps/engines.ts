@@ -23,12 +23,15 @@ export const engines: TrapSection = {
       id: 'T63',
       title:
         'etcd: a stopped and resumed old leader confirmed a keep-alive that the new leader never saw, 7 of 10; belief outlived the key by 1.9–2.6 s at TTL 6 s',
-      core: { reason: 'only etcd has a leader that can be stopped and resumed' },
+      core: { reason: 'only etcd and Consul have a leader that can be stopped and resumed' },
       backends: 'as core',
       etcd: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
-      later: { reason: 'only etcd has leases that one leader renews' },
+      consul: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
+      later: { reason: 'only etcd and Consul have leases that one leader renews' },
     },
     {
       id: 'T64',
@@ -94,6 +97,7 @@ export const engines: TrapSection = {
         test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
       },
       etcd: { reason: 'a token is a revision that a majority has stored; none is issued before' },
+      consul: { reason: 'a token is an index that a majority has stored; none is issued before' },
       later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
     {
@@ -111,7 +115,7 @@ export const engines: TrapSection = {
         'Re-entrant by session or connection (Consul acquire, `pg_try_advisory_lock`): two tasks of one process both hold',
       core: engineDecides,
       backends: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      later: { later: ['consul'] },
+      consul: { test: 'T70 is locked again by its session, whoever asks; not by another session' },
     },
     {
       id: 'T71',
@@ -126,6 +130,7 @@ export const engines: TrapSection = {
       postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
       'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       etcd: { reason: 'expiry is judged by the server, which keeps its own time' },
+      consul: { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -164,7 +169,7 @@ export const engines: TrapSection = {
       core: {
         test: 'T75 decide first: every token of a higher epoch is greater, and within one the order is the engine’s',
       },
-      backends: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      backends: { reason: 'only etcd and Consul have revisions that a restored snapshot takes back' },
       postgres: {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },
@@ -172,7 +177,8 @@ export const engines: TrapSection = {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },
       etcd: { test: 'G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe' },
-      later: { reason: 'only etcd has revisions that a restored snapshot takes back' },
+      consul: { test: 'G2 T75 in another cluster it issues tokens again: a raised epoch makes them safe' },
+      later: { reason: 'only etcd and Consul have revisions that a restored snapshot takes back' },
     },
   ],
 }

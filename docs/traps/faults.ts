@@ -40,7 +40,8 @@ export const faults: TrapSection = {
           'a session has one connection; when it is given up, it is ended, and all its calls are settled',
       },
       etcd: { test: 'T96 every request settles within a bound, also without a limit of its caller' },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T97',
@@ -68,7 +69,10 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
       },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: {
+        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
+      },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T99',
@@ -90,7 +94,11 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T99 refuses new leases, and lets go of waiters and holders; nothing becomes unresolved',
       },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: {
+        reason:
+          'Consul sets no limit to what is stored; a server whose disk is full ends, and the others go on',
+      },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T100',
@@ -106,7 +114,8 @@ export const faults: TrapSection = {
       postgres: noChunks,
       'postgres-advisory': noChunks,
       etcd: { test: 'T100 a large message is copied a few times, however many chunks it has' },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: { test: 'T100 T103 an answer without an end is given up, however fast it comes' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T101',
@@ -121,7 +130,8 @@ export const faults: TrapSection = {
       postgres: onePrimary,
       'postgres-advisory': onePrimary,
       etcd: { test: 'requests that one member refuses, all come to the next one' },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: { test: 'T101 requests that one member refuses together all come to the next one' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T102',
@@ -152,7 +162,8 @@ export const faults: TrapSection = {
         reason: 'the client library reads the protocol; rows are those of our own statements',
       },
       etcd: { test: 'T103 an answer that is not valid is no answer' },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T104',
@@ -203,7 +214,8 @@ export const faults: TrapSection = {
       },
       'postgres-advisory': { reason: 'statements of a session share its one connection, as the locks do' },
       etcd: { reason: 'up to sixteen transactions are in flight' },
-      later: { later: ['zookeeper', 'consul'] },
+      consul: { reason: 'up to six transactions are in flight, each with up to sixteen requests' },
+      later: { later: ['zookeeper'] },
     },
     {
       id: 'T108',
@@ -232,6 +244,7 @@ export const faults: TrapSection = {
       postgres: { reason: 'the picture and its place in the log are one snapshot of the server' },
       'postgres-advisory': { reason: 'it has no log of its own: core compares lists' },
       etcd: { reason: 'the picture is read at the revision after which the watch goes on' },
+      consul: { reason: 'it has no log of its own: core compares lists' },
       later: { later: ['zookeeper'] },
     },
     {

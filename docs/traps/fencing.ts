@@ -15,7 +15,8 @@ export const fencing: TrapSection = {
       title: "Consul's LockIndex restarts at 1 after the key is deleted: use the Raft index of the acquire",
       core: { reason: 'only Consul has a LockIndex' },
       backends: 'as core',
-      later: { later: ['consul'] },
+      consul: { test: 'T36 restarts its lock index when it was deleted, and not its other indexes' },
+      later: { reason: 'only Consul has a LockIndex' },
     },
     {
       id: 'T37',
@@ -63,6 +64,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T41',
@@ -73,6 +75,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T42',
@@ -83,6 +86,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'it issues no tokens, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T43',
@@ -94,6 +98,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
   ],
 }

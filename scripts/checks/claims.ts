@@ -34,6 +34,7 @@ const wholeRuns: Readonly<Record<BackendName, readonly string[]>> = {
   postgres: ['postgres with pg', 'postgres, restarted'],
   'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
   etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
+  consul: ['consul', 'consul, alone', 'consul, restarted'],
 }
 
 const backendFolders = backendsOf(root)
