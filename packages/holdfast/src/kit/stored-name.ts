@@ -145,11 +145,11 @@ export class StoredName<C extends QueuedClaim = StoredClaim> {
     return isEligible({ own, older: this.#before(own), capacity, version: this.version })
   }
 
-  /** A claim that was there before the name was closed may hold it still. */
+  /** A claim that was there before the name was closed may hold it still. One that disagrees on the capacity is about to leave. */
   #fits(claim: C): boolean {
     if (this.#closedBy.some(({ order }) => order < claim.order)) return false
     const capacity = this.capacitySince(claim.order, claim.capacity)
-    return this.#isFirst(claim, capacity)
+    return capacity === this.capacity && this.#isFirst(claim, capacity)
   }
 }
 
