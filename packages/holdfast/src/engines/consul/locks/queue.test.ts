@@ -4,8 +4,11 @@ import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemRandom } from '../../../base/ids.ts'
+import { isEligible } from '../../../kit/ordered-store.ts'
 import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
 import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { ConsulClient, createSession, lock, remove } from '../client/index.ts'
 import type { ConsulBackend } from './backend.ts'
 
 type Session = BackendSession<'fenced'>
@@ -201,6 +204,41 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await Promise.all(working)
     await release(first, anchor)
     for (const session of sessions) await session.close(call())
+  })
+
+  test('G1 T78 while an operator changes a name nothing is granted, neither by a join nor by a view from before', async () => {
+    const backend = await rig.backend({ namespace: 'alone' })
+    const open = async () => {
+      const id = systemRandom.id() + systemRandom.id()
+      return (await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())).claims
+    }
+    const [claims, other] = [await open(), await open()]
+    const first = await claims.join(permits('pool', 2, 3), true, call())
+    if (first.kind !== 'granted') throw new Error(first.kind)
+    const asked = permits('pool', 2, 3)
+    const waiting = await other.join(asked, true, call())
+    if (waiting.kind !== 'created') throw new Error(waiting.kind)
+    const [held] = (await backend.names.read('pool', call())).holders
+    await claims.release(
+      { name: 'pool', attempt: held?.attempt ?? '', grantId: String(first.token) },
+      0,
+      call(),
+    )
+    const seen = (await other.look(asked, call())).queue(waiting.own, 3)
+    expect(isEligible(seen)).toBe(true)
+    await using stack = new AsyncDisposableStack()
+    const client = new ConsulClient('consul', { hosts: rig.hosts }, backend.clock)
+    stack.defer(() => client.close())
+    const session = await createSession(client, { ttlMs: 30_000, behavior: 'delete' }, call())
+    const operator = 'holdfast/1/alone/n/pool/operator'
+    await client.transact([lock(operator, '', session)], call())
+    const confirmed = await other.confirm(asked, waiting.own, seen, call())
+    expect(confirmed).not.toHaveProperty('kind')
+    const late = await claims.join(permits('pool', 1, 3), true, call())
+    expect(late.kind).toBe('created')
+    await client.transact([remove(operator)], call())
+    const again = (await other.look(asked, call())).queue(waiting.own, 3)
+    expect(await other.confirm(asked, waiting.own, again, call())).toHaveProperty('token')
   })
 
   test('G6 when sessions have ended, nothing is left in Consul but the data cell and the id', async () => {
