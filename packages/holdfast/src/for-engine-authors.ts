@@ -85,6 +85,7 @@ export {
   type WatchedKey,
   weightInUse,
 } from './kit/ordered-store.ts'
+export { type PolledKeys, PolledWatches, type PolledWatchesOptions } from './kit/polled-watches.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
 export {
   type Admission,

@@ -63,7 +63,8 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
 const consul = {
   name: 'Consul',
   protocol: 'HTTP as Consul does',
-  wrongPort: 'Check host and port: the port for clients of Consul is 8500, or 8501 with TLS',
+  wrongPort:
+    'Check host and port: the port for clients of Consul is 8500, or 8501 with TLS. It also closes connections above `http_max_conns_per_client`',
   plain: 'consul:// (in `hosts`: http://)',
   secure: 'consuls:// (in `hosts`: https://)',
 }

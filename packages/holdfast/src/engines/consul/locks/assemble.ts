@@ -58,10 +58,8 @@ async function firstContact(connection: Connection, issuer: string | undefined, 
   const { client, keys, random } = connection
   connection.minTtlMs = await shortestTtl(connection, call)
   const found = await consul.keysBelow(client, keys.names, false, call)
-  await connection.sweep(
-    found.filter((key) => keys.parse(key).kind === 'delay'),
-    call,
-  )
+  const delayed = found.filter((key) => keys.parse(key).kind === 'delay').map((key) => keys.groupOf(key))
+  await connection.readNames([...new Set(delayed)], call)
   if (issuer !== undefined) return ''
   const key = `${keys.root}id`
   await client.transact([consul.absent(key), consul.set(key, random.id())], call, { onAgain: () => {} })

@@ -81,7 +81,7 @@ describe.runIf(wanted('consul'))('belief on three servers', () => {
         }
       }
     })()
-    for (let turn = 0; turn < 6; turn++) {
+    for (let turn = 0; turn < 4; turn++) {
       const leader = await rig.cluster.leader()
       await leader.pause()
       await sleep(200 + random.fraction() * 1_800)

@@ -9,6 +9,7 @@ import { PolledWatches } from '../../../kit/polled-watches.ts'
 import type { Call } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import { Keys, MAX_BATCH } from './keys.ts'
+import { tombstonesIn } from './records.ts'
 
 export const BACKEND = 'consul'
 
@@ -112,22 +113,26 @@ export class Connection {
   }
 
   /**
-   * Takes tombstones away whose lock-delay is over, which only a lock can tell. It needs a session, which goes at once. Answers the keys
-   * that have gone.
+   * Names, without tombstones whose lock-delay is over. Only a lock can tell that it is over, and takes it away then; it needs a session,
+   * which goes at once.
    */
-  async sweep(tombstones: readonly string[], call: Call): Promise<ReadonlySet<string>> {
-    if (tombstones.length === 0) return new Set()
+  async readNames(groups: readonly string[], call: Call): Promise<readonly consul.Entry[]> {
+    if (groups.length === 0) return []
+    const { entries } = await this.read(groups, call)
+    const unlocked = tombstonesIn(this.keys, entries).filter(({ session }) => session === undefined)
+    if (unlocked.length === 0) return entries
     const session = await consul.createSession(
       this.client,
       { ttlMs: this.minTtlMs, behavior: 'delete' },
       call,
     )
     try {
-      const taking = tombstones.map(async (key) => {
-        const taken = await this.client.transact(takingAway(key, session), call)
-        return taken.refused === undefined ? [key] : []
+      const taking = unlocked.map(async ({ key }) => {
+        const { refused } = await this.client.transact(takingAway(key, session), call)
+        return refused === undefined ? [key] : []
       })
-      return new Set((await Promise.all(taking)).flat())
+      const gone = new Set((await Promise.all(taking)).flat())
+      return entries.filter(({ key }) => !gone.has(key))
     } finally {
       this.end(session)
     }

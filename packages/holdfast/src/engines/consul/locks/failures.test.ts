@@ -81,7 +81,7 @@ describe.runIf(wanted('consul'))('failures', () => {
     })
     await kill(await rig.cluster.leader())
     await holder.release(held, { keepForMs: 0 }, limitedCall(60_000))
-    await waitFor('many have been granted', async () => order.length >= 60 || null)
+    await waitFor('many have been granted', async () => order.length >= 40 || null)
     const granted = [...order]
     expect(granted).toEqual(waiters.slice(0, granted.length).map(({ id }) => id))
     expect(tokens).toEqual(tokens.toSorted((a, b) => (a < b ? -1 : 1)))
@@ -118,6 +118,8 @@ describe.runIf(wanted('consul'))('failures', () => {
     const id = (await rig.operator.keys()).find(({ Key }) => Key.endsWith(`/c/${held.attempt}`))?.Session
     const [{ Node }] = await rig.operator.ask<[{ Node: string }]>(`session/info/${id}`)
     await rig.operator.put('catalog/deregister', { Node })
+    // Its agent would find out, and come back, after a minute.
+    await rig.operator.put('catalog/register', { Node, Address: '127.0.0.1' })
     expect((await session.keepAlive({ held: [held], waiting: [] }, call())).kind).toBe('gone')
     const next = await waitFor('another session', () => openSession(backend).catch(() => null))
     await take(next, request('x'))
@@ -161,7 +163,7 @@ describe.runIf(wanted('consul'))('failures', () => {
   })
 
   test('T23 a lock-delay goes on when the leader is killed in the middle of it', async () => {
-    const delayMs = 6_000
+    const delayMs = 5_000
     const backend = await rig.backend()
     const dying = await openSession(backend, 1_000, { lockDelayMs: delayMs })
     const successor = await openSession(backend)

@@ -8,7 +8,7 @@ import type { StoredName } from '../../../kit/stored-name.ts'
 import type { Call, PageRequest, SessionState } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { type FoundClaim, nameIn, tombstonesIn } from './records.ts'
+import { type FoundClaim, nameIn } from './records.ts'
 
 /** Sessions whose capacities fit into one transaction. */
 const MAX_SESSIONS = 60
@@ -22,7 +22,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
 
   async read(name: string, call: Call): Promise<StoredName<FoundClaim>> {
     const { keys } = this.#connection
-    return nameIn(keys, await this.#entries([keys.name(name)], call))
+    return nameIn(keys, await this.#connection.readNames([keys.name(name)], call))
   }
 
   /** Consul lists all names below the prefix at once. In the order of their bytes, which is not that of the keys. */
@@ -33,7 +33,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
     const names = groups.map((group) => keys.nameOf(group)).filter((name) => compareNames(name, cursor) > 0)
     const listed = names.sort(compareNames).slice(0, Math.min(limit, consul.MAX_OPERATIONS))
     const wanted = listed.map((name) => keys.name(name))
-    const found = Map.groupBy(await this.#entries(wanted, call), ({ key }) => keys.groupOf(key))
+    const found = Map.groupBy(await this.#connection.readNames(wanted, call), ({ key }) => keys.groupOf(key))
     const items = listed.map((name) => ({ name, stored: nameIn(keys, found.get(keys.name(name)) ?? []) }))
     return { items, next: listed.length < names.length ? (listed.at(-1) ?? null) : null }
   }
@@ -106,19 +106,6 @@ export class ConsulNames implements NameStore<FoundClaim> {
     } finally {
       this.#connection.end(session)
     }
-  }
-
-  /** Without tombstones whose lock-delay is over. */
-  async #entries(groups: readonly string[], call: Call): Promise<readonly consul.Entry[]> {
-    const { entries } = await this.#connection.read(groups, call)
-    const tombstones = tombstonesIn(this.#connection.keys, entries).filter(
-      ({ session }) => session === undefined,
-    )
-    const gone = await this.#connection.sweep(
-      tombstones.map(({ key }) => key),
-      call,
-    )
-    return entries.filter(({ key }) => !gone.has(key))
   }
 }
 

@@ -2,7 +2,7 @@
 import { publicIdOf } from '../../../base/ids.ts'
 import type { ClaimRecord, DataRecord, MarkRecord, SessionRecord } from '../../../kit/claim-records.ts'
 import { type StoredClaim, StoredName } from '../../../kit/stored-name.ts'
-import type { Mode } from '../../../spi.ts'
+import type { Claim, Mode } from '../../../spi.ts'
 import type { Entry } from '../client/index.ts'
 import { type Keys, tokens } from './keys.ts'
 
@@ -28,17 +28,13 @@ export interface FoundClaim extends StoredClaim {
   readonly revision: bigint
 }
 
-/** With `delay`, the order of the holder, where younger claims cannot have been beside it. */
 export interface NameView {
   /** `try`: a granting write takes tombstones away, which Consul refuses while their lock-delay lasts. By default they close the name. */
-  readonly tombstones?: 'try'
+  readonly tombstones?: 'try' | undefined
   readonly lookAgainMs?: number
 }
 
-/**
- * A `delay` key without its claim is a tombstone: its holder's session has ended by itself. Until its second session has ended as well,
- * no write would take it away.
- */
+/** A `delay` key without its claim is a tombstone: the session of its holder has ended by itself. */
 export function tombstonesIn(keys: Keys, entries: readonly Entry[]): Entry[] {
   const claims = new Set(entries.map(({ key }) => key))
   return entries.filter(({ key }) => {
@@ -63,35 +59,26 @@ export function nameIn(
   entries: readonly Entry[],
   { tombstones: isTried, lookAgainMs }: NameView = {},
 ): StoredName<FoundClaim> {
-  const claims: FoundClaim[] = []
-  const closedBy: { readonly key: string; readonly order: bigint }[] = []
-  const capacities: { readonly order: bigint; readonly capacity: number }[] = []
-  const versions = new Map<string, bigint>()
-  let data: DataRecord | undefined
-  for (const entry of entries) {
-    const { key, value, created, modified } = entry
-    const { kind } = keys.parse(key)
-    if (kind === 'c') claims.push(foundClaim(keys, entry))
-    else if (kind === 'data') data = JSON.parse(value)
-    else if (kind === 'kept' || kind === 'operator') closedBy.push({ key, order: created })
-    else if (kind === 'capacity') capacities.push({ order: modified, capacity: Number(value) })
-    if (kind === 'capacity' || kind === 'data') versions.set(key, modified)
-  }
+  const ofKind = (...kinds: readonly string[]) =>
+    entries.filter(({ key }) => kinds.includes(keys.parse(key).kind))
   const tombstones = tombstonesIn(keys, entries)
-  const isClosing = ({ session }: Entry) => isTried === undefined || session !== undefined
-  for (const { key, created, value } of tombstones.filter(isClosing))
-    closedBy.push({ key, order: value === '' ? created : BigInt(value) })
-  for (const { key, modified } of tombstones) if (isTried !== undefined) versions.set(key, modified)
-  const isLookedAt = tombstones.some(isClosing) && lookAgainMs !== undefined
+  // While its second session lives, no write would take it away.
+  const closing = tombstones.filter(({ session }) => isTried === undefined || session !== undefined)
+  const closed = closing.map(({ key, created, value }) => ({
+    key,
+    order: value === '' ? created : BigInt(value),
+  }))
+  const [cell] = ofKind('data')
+  const compared = [...ofKind('capacity', 'data'), ...(isTried === undefined ? [] : tombstones)]
   return new StoredName({
     version: entries.reduce((latest, { modified }) => (modified > latest ? modified : latest), 0n),
-    claims,
-    closedBy,
-    capacities,
-    versions,
+    claims: ofKind('c').map((entry) => foundClaim(keys, entry)),
+    closedBy: [...ofKind('kept', 'operator').map(({ key, created: order }) => ({ key, order })), ...closed],
+    capacities: ofKind('capacity').map(({ value, modified: order }) => ({ order, capacity: Number(value) })),
+    versions: new Map(compared.map(({ key, modified }) => [key, modified])),
     derivesGrants: true,
-    ...(data !== undefined && { data }),
-    ...(isLookedAt && { closedForMs: lookAgainMs }),
+    ...(cell !== undefined && { data: JSON.parse(cell.value) as DataRecord }),
+    ...(closing.length > 0 && lookAgainMs !== undefined && { closedForMs: lookAgainMs }),
   })
 }
 
@@ -99,4 +86,11 @@ export function nameIn(
 export function markIn(entry: Entry | undefined): MarkRecord | undefined {
   const { reason, detail } = JSON.parse(entry?.value || '{}') as Partial<MarkRecord>
   return reason && (detail === undefined ? { reason } : { reason, detail })
+}
+
+/** The claims among a session's attempts. The others are marks. */
+export function claimsIn(keys: Keys, attempts: readonly Entry[]): Claim[] {
+  return attempts
+    .filter((entry) => markIn(entry) === undefined)
+    .map(({ key, value }) => ({ name: (JSON.parse(value) as Claim).name, attempt: keys.parse(key).id }))
 }

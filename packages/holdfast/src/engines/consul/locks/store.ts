@@ -22,9 +22,17 @@ import { isEligible, type QueueEntry, type QueueView, type WatchedKey } from '..
 import type { StoredName } from '../../../kit/stored-name.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
-import { type Committed, type Connection, takingAway, unavailable, unreadable } from './connection.ts'
+import { type Connection, takingAway, unavailable, unreadable } from './connection.ts'
 import { tokens } from './keys.ts'
-import { claimValue, type FoundClaim, foundClaim, markIn, nameIn, type OpenedSession } from './records.ts'
+import {
+  claimsIn,
+  claimValue,
+  type FoundClaim,
+  foundClaim,
+  markIn,
+  nameIn,
+  type OpenedSession,
+} from './records.ts'
 
 /** No push tells that a lock-delay is over. The first waiter asks so often. */
 const LOOK_AGAIN_MS = 200
@@ -68,30 +76,32 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     condition: readonly consul.Operation[],
     call: Call,
   ): Promise<Joined<FoundClaim>> {
-    const { name, attempt } = request
+    const { name, attempt, capacity, mode } = request
+    const { keys } = this.#connection
+    const { id, record } = this.#session
     const [own, mark] = [this.#key(request), this.#mark(request)]
     const build = (position: number) => [
       ...condition,
-      consul.lock(mark, JSON.stringify({ name }), this.#session.id),
-      consul.lock(own, this.#value(request, position, false), this.#session.id),
-      consul.tree(this.#connection.keys.name(name)),
+      consul.lock(mark, JSON.stringify({ name }), id),
+      consul.lock(own, this.#value(request, position, false), id),
+      consul.tree(keys.name(name)),
     ]
-    const { entries, refused, isRepeated: mayLandAgain, position } = await this.#commit(request, build, call)
+    const committed = await this.#connection.commit(name, build, call)
+    const { entries, refused, isRepeated: mayLandAgain, position } = committed
     if (refused !== undefined)
       return { ...(await this.#notJoined(request, refused.what, call)), mayLandAgain }
     const stored = this.#name(entries, 'try')
     const claim = stored.claim(attempt)
-    if (claim?.session !== this.#session.id) throw unreadable(own)
-    const isPermits = request.mode === 'permits'
-    if (stored.claims.some(({ mode }) => (mode === 'permits') !== isPermits)) {
+    if (claim?.session !== id) throw unreadable(own)
+    if (stored.claims.some((other) => (other.mode === 'permits') !== (mode === 'permits'))) {
       await this.#leave(request, claim.order, call)
       const others = entries.filter(({ key }) => key !== own)
       return { kind: 'refused', name: this.#name(others, 'try'), mayLandAgain }
     }
-    const hasDelay = entries.some(({ key }) => this.#connection.keys.parse(key).kind === 'delay')
-    const isFirst = stored.capacity === request.capacity && isEligible(stored.queue(claim, request.capacity))
-    const wasConfirmed = this.#joined.has(attempt)
-    if (!isFirst || hasDelay || wasConfirmed || this.#session.record.delay !== undefined) {
+    const isFirst = stored.capacity === capacity && isEligible(stored.queue(claim, capacity))
+    const hasDelay = record.delay !== undefined || entries.some(({ key }) => keys.parse(key).kind === 'delay')
+    // Another call for the attempt may have confirmed it, and would have another token.
+    if (!isFirst || hasDelay || this.#joined.has(attempt)) {
       this.#joined.set(attempt, { order: claim.order })
       return { kind: 'created', own: claim, name: stored, mayLandAgain }
     }
@@ -108,8 +118,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   }
 
   async isAlive(call: Call): Promise<boolean> {
-    const { entries } = await this.#connection.read([this.#session.key], call)
-    return entries[0]?.session === this.#session.id
+    return (await this.#entry(this.#session.key, call))?.session === this.#session.id
   }
 
   async confirm(
@@ -118,31 +127,35 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     seen: QueueView | null,
     call: Call,
   ): Promise<GrantedByStore | StoredName<FoundClaim>> {
-    const { keys } = this.#connection
+    const { name, attempt, mode } = request
     const { id, record } = this.#session
+    const { keys } = this.#connection
     // Another call for the attempt has been granted meanwhile.
-    const { grant } = this.#joined.get(request.attempt) ?? {}
+    const { grant } = this.#joined.get(attempt) ?? {}
     if (grant !== undefined) return grant
-    this.#joined.set(request.attempt, { order })
+    this.#joined.set(attempt, { order })
+    const isNow = async () => this.#name(await this.#connection.look(name, call))
     const tombstones = [...(seen?.versions?.keys() ?? [])].filter((key) => keys.parse(key).kind === 'delay')
     for (const key of tombstones.splice(MAX_TOMBSTONES)) {
-      const { refused } = await this.#commit(request, () => takingAway(key, id), call)
-      if (refused !== undefined) return this.#refused(request, call)
+      const { refused } = await this.#connection.commit(name, () => takingAway(key, id), call)
+      if (refused !== undefined) return isNow()
     }
-    const delayed = record.delay === undefined ? [] : [this.#lockDelay(request, order, record.delay)]
-    const cell = keys.of(request.name, 'data')
+    const cell = keys.of(name, 'data')
+    // An exclusive holder stores its order: nothing younger was beside it.
+    const since = mode === 'exclusive' ? String(order) : ''
     const build = (position: number) => [
       consul.cas(own, this.#value(request, position, true), order),
-      ...(request.mode === 'permits' ? this.#capacity(request.name, seen) : []),
-      ...delayed,
+      ...(mode === 'permits' ? this.#sameCapacity(name, seen) : []),
+      ...(record.delay === undefined
+        ? []
+        : [consul.lock(keys.of(name, 'delay', attempt), since, record.delay)]),
       ...tombstones.flatMap((key) => takingAway(key, id)),
       consul.tree(cell),
     ]
-    const { entries, refused, position } = await this.#commit(request, build, call)
+    const { entries, refused, position } = await this.#connection.commit(name, build, call)
     if (refused !== undefined) {
-      if (/invalid session/.test(refused.what))
-        throw unavailable('a session of Consul has gone', 'not-applied')
-      return this.#refused(request, call)
+      if (/invalid session/.test(refused.what)) throw unavailable('a session has gone', 'not-applied')
+      return isNow()
     }
     const written = entries.find(({ key }) => key === own)
     if (written === undefined) throw unreadable(own)
@@ -153,7 +166,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   async leave(request: AcquireRequest, call: Call): Promise<void> {
     const joined = this.#joined.get(request.attempt)
     if (joined?.grant !== undefined) return
-    const order = joined?.order ?? (await this.#found(request, call))?.order
+    const order = joined?.order ?? (await this.#entry(this.#key(request), call))?.created
     if (order !== undefined) await this.#leave(request, order, call)
   }
 
@@ -163,49 +176,51 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     const { client, clock, keys, minTtlMs } = this.#connection
     const terms = { ttlMs: Math.max(Math.ceil(keepForMs), minTtlMs), behavior: 'delete' } as const
     const kept = keepForMs > 0 ? await consul.createSession(client, terms, call) : undefined
-    const closing =
-      kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]
-    const isGrant = consul.unchanged(this.#key(claim), BigInt(grant.version))
-    const isKnown = this.#joined.has(claim.attempt)
-    const build = () => [isGrant, ...this.#deletion(claim, true, isKnown), ...closing]
-    const { refused, isRepeated } = await this.#commit(claim, build, call)
+    const deletions = [
+      consul.unchanged(this.#key(claim), BigInt(grant.version)),
+      // This process knows whose it is if it has joined it.
+      ...this.#deletions(claim, true, this.#joined.has(claim.attempt)),
+      ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
+    ]
+    const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
     if (refused === undefined) {
       // If this process ends before, the session does so by itself, after up to twice the time.
       if (kept !== undefined) clock.setTimer(keepForMs, () => this.#connection.end(kept))
       return true
     }
     this.#connection.end(kept)
-    if (isRepeated)
-      throw unavailable('the release was asked again, and an earlier copy may have been applied', 'unknown')
+    if (isRepeated) throw unavailable('an earlier copy of the release may have been applied', 'unknown')
     return false
   }
 
   async remove(claim: Claim, isSettled: boolean, call: Call): Promise<void> {
-    const { refused } = await this.#commit(claim, () => this.#deletion(claim, isSettled, false), call)
+    const { name } = claim
+    const deletions = this.#deletions(claim, isSettled, false)
+    const { refused } = await this.#connection.commit(name, () => deletions, call)
     if (refused !== undefined && isSettled)
-      await this.#commit(claim, () => [consul.remove(this.#mark(claim))], call)
+      await this.#connection.commit(name, () => [consul.remove(this.#mark(claim))], call)
   }
 
   /** A session that has gone has left nothing, so there is nothing to do. */
   async mark(claim: Claim, call: Call): Promise<void> {
-    const mark = JSON.stringify({ reason: 'abandoned' } satisfies MarkRecord)
-    await this.#commit(claim, () => [consul.lock(this.#mark(claim), mark, this.#session.id)], call)
+    const mark = consul.lock(this.#mark(claim), '{"reason":"abandoned"}', this.#session.id)
+    await this.#connection.commit(claim.name, () => [mark], call)
   }
 
   async markOf(claim: Claim, call: Call): Promise<MarkRecord | undefined> {
-    const { entries } = await this.#connection.read([this.#mark(claim)], call)
-    return markIn(entries[0])
+    return markIn(await this.#entry(this.#mark(claim), call))
   }
 
-  held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
-    return this.#found(claim, call)
+  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+    const entry = await this.#entry(this.#key(claim), call)
+    return entry && foundClaim(this.#connection.keys, entry)
   }
 
-  async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
+  /** It is never asked again: a late copy would undo what the same holder has stored since. */
+  async putData({ name, key, revision }: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
     const { client, keys } = this.#connection
-    const isOwn = [consul.unchanged(own.key, own.revision), consul.lockedBy(own.key, this.#session.id)]
-    const cell = consul.set(keys.of(own.name, 'data'), JSON.stringify(record))
-    // It is never asked again: a late copy would undo what the same holder has stored since.
+    const isOwn = [consul.unchanged(key, revision), consul.lockedBy(key, this.#session.id)]
+    const cell = consul.set(keys.of(name, 'data'), JSON.stringify(record))
     return (await client.transact([...isOwn, cell], call)).refused === undefined
   }
 
@@ -213,18 +228,17 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
    * A renewal is a timer in the memory of the leader, and a leader that was deposed confirms one that its successor never sees (T88). An
    * election and a renewal set this timer to twice the TTL, and we believe for one. So a renewal counts if there is an instant at most
    * one TTL before it since which the session certainly lives: it was created then, or a read was verified by the leader after it, and
-   * the same member, which never goes back to an older leader, has answered a renewal since. Where there is none, it takes two rounds,
-   * and counts from the first.
+   * the same member, which never goes back to an older leader, has been asked for a renewal since and has answered. Where there is none,
+   * it takes two rounds, and counts from the first.
    */
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
-    const { record } = this.#session
     let since: Instant | undefined
     for (;;) {
       const sent = instantOf(this.#connection.clock)
       since ??= sent
       const found = await this.#round(held, sent, call)
       if (found === null) return null
-      if (this.#provenAt !== null && elapsedUntil(since, this.#provenAt) <= record.ttlMs)
+      if (this.#provenAt !== null && elapsedUntil(since, this.#provenAt) <= this.#session.record.ttlMs)
         return { since, ...this.#compared(held, found) }
       since = sent
     }
@@ -242,15 +256,14 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   async close(call: Call): Promise<void> {
     const { client, keys } = this.#connection
     const { id, record } = this.#session
-    if (record.delay !== undefined) {
-      const { entries } = await this.#connection.read([keys.attempt(id)], call)
-      const claims = claimsIn(entries, this.#attemptOf)
-      for (let at = 0; at < claims.length; at += consul.MAX_OPERATIONS) {
-        const some = claims.slice(at, at + consul.MAX_OPERATIONS)
-        const deletions = some.map(({ name, attempt }) => consul.remove(keys.of(name, 'delay', attempt)))
-        await client.transact(deletions, call, { onAgain: () => {} })
-        call.onProgress?.(claims.length - at)
-      }
+    const { entries } =
+      record.delay === undefined ? { entries: [] } : await this.#connection.read([keys.attempt(id)], call)
+    const delays = claimsIn(keys, entries).map(({ name, attempt }) =>
+      consul.remove(keys.of(name, 'delay', attempt)),
+    )
+    while (delays.length > 0) {
+      await client.transact(delays.splice(0, consul.MAX_OPERATIONS), call, { onAgain: () => {} })
+      call.onProgress?.(delays.length)
     }
     await consul.destroySession(client, id, call)
     if (record.delay !== undefined) await consul.destroySession(client, record.delay, call)
@@ -280,131 +293,115 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   ): Promise<readonly consul.Entry[] | null> {
     const { client, keys } = this.#connection
     const { id, key, record } = this.#session
+    const before = this.#verified
     // The second session first: its lock-delay must not begin before the first session is over.
-    if (record.delay !== undefined && (await consul.renewSession(client, record.delay, call)) === null)
-      return null
+    const delay = record.delay === undefined || (await consul.renewSession(client, record.delay, call))
     const renewedBy = await consul.renewSession(client, id, call)
-    if (renewedBy === null) return null
-    if (renewedBy === this.#verified?.member) this.#provenAt = this.#verified.since
     const own = [key, keys.attempt(id), ...held.map((claim) => this.#key(claim))]
     const { entries, member } = await this.#connection.read(own, call)
+    if (!entries.some((entry) => entry.key === key && entry.session === id)) return null
+    // A leader may be asked before it has applied all that its predecessor had.
+    if (delay === null || renewedBy === null)
+      throw unavailable('a session is not known to the leader', 'unknown')
+    if (renewedBy === before?.member) this.#provenAt = before.since
     this.#verified = { member, since }
-    return entries.some((entry) => entry.key === key && entry.session === id) ? entries : null
+    return entries
   }
 
   #compared(held: readonly GrantedClaim[], found: readonly consul.Entry[]) {
-    const { keys, client, lifetime } = this.#connection
+    const { keys } = this.#connection
+    const { id, record } = this.#session
     const byKey = new Map(found.map((entry) => [entry.key, entry]))
-    const isLost = (claim: GrantedClaim) => {
+    const lost = held.filter((claim) => {
       const entry = byKey.get(this.#key(claim))
-      const isOwn = entry?.session === this.#session.id
-      return !isOwn || String(foundClaim(keys, entry).token) !== claim.grantId
-    }
-    const lost = held.filter(isLost)
-    const deleted = new Set(
-      lost.filter((claim) => !byKey.has(this.#key(claim))).map(({ attempt }) => attempt),
-    )
+      return entry?.session !== id || String(foundClaim(keys, entry).token) !== claim.grantId
+    })
     const listed = new Set(held.map(({ attempt }) => attempt))
-    const attempts = found.filter(({ key }) => key.startsWith(keys.attempt(this.#session.id)))
-    const isClaim = (entry: consul.Entry) =>
-      markIn(entry) === undefined && !deleted.has(this.#attemptOf(entry))
-    // Of claims that were deleted by hand, and marks that were told at an earlier keep-alive.
-    const needless = attempts.filter((entry) =>
-      deleted.has(this.#attemptOf(entry))
-        ? markIn(entry) === undefined
-        : markIn(entry)?.reason === 'force-released' && !listed.has(this.#attemptOf(entry)),
+    const deleted = new Set(
+      lost.filter((claim) => !byKey.has(this.#key(claim))).map((claim) => this.#mark(claim)),
     )
-    const delays = this.#session.record.delay === undefined ? [] : lost
-    const deletions = [
-      ...needless.map(({ key }) => consul.remove(key)),
-      ...delays.map(({ name, attempt }) => consul.remove(keys.of(name, 'delay', attempt))),
-    ].slice(0, consul.MAX_OPERATIONS)
-    if (deletions.length > 0)
-      lifetime.inBackground((call) => client.transact(deletions, call, { onAgain: () => {} })).catch(ignore)
-    return { lost, besides: claimsIn(attempts.filter(isClaim), this.#attemptOf) }
+    const attempts = found.filter(({ key }) => key.startsWith(keys.attempt(id)))
+    const [gone, others] = [
+      attempts.filter((entry) => deleted.has(entry.key) && markIn(entry) === undefined),
+      attempts.filter(({ key }) => !deleted.has(key)),
+    ]
+    // A mark that was told at an earlier keep-alive.
+    const isTold = (entry: consul.Entry) =>
+      markIn(entry)?.reason === 'force-released' && !listed.has(keys.parse(entry.key).id)
+    this.#delete([
+      ...[...gone, ...others.filter(isTold)].map(({ key }) => key),
+      ...(record.delay === undefined ? [] : lost.map(({ name, attempt }) => keys.of(name, 'delay', attempt))),
+    ])
+    return { lost, besides: claimsIn(keys, others) }
+  }
+
+  /** Nobody waits for it. What is left is deleted after the next keep-alive. */
+  #delete(needless: readonly string[]): void {
+    if (needless.length === 0) return
+    const deletions = needless.slice(0, consul.MAX_OPERATIONS).map(consul.remove)
+    const { client, lifetime } = this.#connection
+    lifetime.inBackground((call) => client.transact(deletions, call, { onAgain: () => {} })).catch(ignore)
   }
 
   /** Why nothing was joined: the attempt has a key, or there is no session. */
   async #notJoined(request: AcquireRequest, what: string, call: Call): Promise<Joined<FoundClaim>> {
     if (/invalid session/.test(what)) return { kind: 'session-gone' }
     const { keys } = this.#connection
-    const mark = this.#mark(request)
-    const { entries } = await this.#connection.read([mark, keys.name(request.name), this.#session.key], call)
-    if (!entries.some(({ key, session }) => key === this.#session.key && session === this.#session.id))
+    const { key: session, id } = this.#session
+    const [own, mark] = [this.#key(request), this.#mark(request)]
+    const { entries } = await this.#connection.read([mark, keys.name(request.name), session], call)
+    if (!entries.some((entry) => entry.key === session && entry.session === id))
       return { kind: 'session-gone' }
     const found = entries.find(({ key }) => key === mark)
     if (markIn(found) !== undefined) return { kind: 'abandoned' }
-    const name = this.#name(
-      entries.filter(({ key }) => key.startsWith(keys.names)),
-      'try',
-    )
-    const grant = this.#joined.get(request.attempt)?.grant
-    const own = name.claim(request.attempt)
+    const isThere = entries.some(({ key }) => key === own)
     // The claim was deleted by hand, and the key of its attempt is there still (T84).
-    if (own === undefined && found !== undefined)
-      return this.#join(
-        request,
-        [consul.unchanged(mark, found.modified), consul.absent(this.#key(request))],
-        call,
-      )
-    return grant !== undefined && own !== undefined ? grant : { kind: 'refused', name }
-  }
-
-  async #refused({ name }: Claim, call: Call): Promise<StoredName<FoundClaim>> {
-    return this.#name(await this.#connection.look(name, call))
+    if (found !== undefined && !isThere)
+      return this.#join(request, [consul.unchanged(mark, found.modified), consul.absent(own)], call)
+    const { grant } = this.#joined.get(request.attempt) ?? {}
+    if (grant !== undefined && isThere) return grant
+    return {
+      kind: 'refused',
+      name: this.#name(
+        entries.filter(({ key }) => key.startsWith(keys.names)),
+        'try',
+      ),
+    }
   }
 
   async #leave(request: Claim, order: bigint, call: Call): Promise<void> {
     const own = this.#key(request)
-    const deletion = [consul.unchanged(own, order), consul.remove(own), consul.remove(this.#mark(request))]
-    await this.#commit(request, () => deletion, call)
+    const deletions = [consul.unchanged(own, order), consul.remove(own), consul.remove(this.#mark(request))]
+    await this.#connection.commit(request.name, () => deletions, call)
   }
 
-  async #found(claim: Claim, call: Call): Promise<FoundClaim | undefined> {
-    const [entry] = (await this.#connection.read([this.#key(claim)], call)).entries
-    return entry && foundClaim(this.#connection.keys, entry)
+  async #entry(key: string, call: Call): Promise<consul.Entry | undefined> {
+    return (await this.#connection.read([key], call)).entries[0]
   }
 
   #name(entries: readonly consul.Entry[], tombstones?: 'try'): StoredName<FoundClaim> {
-    const view = { lookAgainMs: LOOK_AGAIN_MS, ...(tombstones && { tombstones }) }
-    return nameIn(this.#connection.keys, entries, view)
+    return nameIn(this.#connection.keys, entries, { tombstones, lookAgainMs: LOOK_AGAIN_MS })
   }
 
-  /** If it is this session's, which this process knows of what it has joined. `withMark`: nothing needs the key of the attempt any more. */
-  #deletion(claim: Claim, withMark: boolean, isKnown: boolean): consul.Operation[] {
+  /** `withMark`: nothing needs the key of the attempt any more. `isOwn`: it is certainly this session's. */
+  #deletions(claim: Claim, withMark: boolean, isOwn: boolean): consul.Operation[] {
     const own = this.#key(claim)
     const delay = this.#connection.keys.of(claim.name, 'delay', claim.attempt)
     return [
-      ...(isKnown ? [] : [consul.lockedBy(own, this.#session.id)]),
+      ...(isOwn ? [] : [consul.lockedBy(own, this.#session.id)]),
       consul.remove(own),
       ...(withMark ? [consul.remove(this.#mark(claim))] : []),
       ...(this.#session.record.delay === undefined ? [] : [consul.remove(delay)]),
     ]
   }
 
-  /** Exclusive holders store their order: nothing younger was beside them. */
-  #lockDelay({ name, attempt, mode }: AcquireRequest, order: bigint, session: string): consul.Operation {
-    const key = this.#connection.keys.of(name, 'delay', attempt)
-    return consul.lock(key, mode === 'exclusive' ? String(order) : '', session)
-  }
-
   /** The capacity is that of the view. A change writes it for every session that has claims. */
-  #capacity(name: string, seen: QueueView | null): consul.Operation[] {
+  #sameCapacity(name: string, seen: QueueView | null): consul.Operation[] {
     const { keys } = this.#connection
     const key = keys.of(name, 'capacity', this.#session.id)
     const index = seen?.versions?.get(key)
-    return [
-      consul.absent(keys.of(name, 'operator')),
-      index === undefined ? consul.absent(key) : consul.unchanged(key, index),
-    ]
-  }
-
-  #commit(
-    claim: Claim,
-    build: (position: number) => readonly consul.Operation[],
-    call: Call,
-  ): Promise<Committed> {
-    return this.#connection.commit(claim.name, build, call)
+    const isSame = index === undefined ? consul.absent(key) : consul.unchanged(key, index)
+    return [consul.absent(keys.of(name, 'operator')), isSame]
   }
 
   #value(request: AcquireRequest, position: number, isGranted: boolean): string {
@@ -420,17 +417,8 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   #mark({ attempt }: Claim): string {
     return this.#connection.keys.attempt(this.#session.id, attempt)
   }
-
-  readonly #attemptOf = ({ key }: consul.Entry): string => this.#connection.keys.parse(key).id
 }
 
 function granted(index: bigint, position: number, data: DataRecord | undefined): GrantedByStore {
   return { kind: 'granted', token: tokens.token(index, position), previousData: data?.data }
-}
-
-/** The claims among a session's attempts. The others are marks. */
-function claimsIn(attempts: readonly consul.Entry[], attemptOf: (entry: consul.Entry) => string): Claim[] {
-  return attempts
-    .filter((entry) => markIn(entry) === undefined)
-    .map((entry) => ({ name: (JSON.parse(entry.value) as Claim).name, attempt: attemptOf(entry) }))
 }
