@@ -8,8 +8,8 @@
  *
  * One rule serves all modes: a claim is granted when it is first in the queue, the name is not closed, and the holders'
  * weights leave room (G1, G8). The token is drawn in the step of the grant (T37), and a name that becomes free goes to the
- * next waiter in the same step (G9). A rule that decides does first what is due (`expire`), so all rows that it then sees
- * are alive. A rule that throws has written nothing else.
+ * next waiter in the same step (G9). A rule that decides does first what is due: `expire` removes all dead sessions, with
+ * their holders and waiters, before anybody is served, so a dead waiter is granted nothing (T20, dead waiters). A rule that throws has written nothing else.
  */
 import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
 import type { AcquireRequest, CapacityChange, Claim, GrantedClaim, ListedClaims, LostClaim } from '../spi.ts'
