@@ -15,11 +15,14 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -98,10 +101,7 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.sessions(namespace, page)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check(holder: HolderKey, call: Call): Promise<boolean> {
     const { engine, namespace } = this.#begin(call)
     return engine.check({ namespace, name: holder.name }, holder.id, holder.token)
   }
@@ -116,16 +116,12 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.step((table) => forceRelease(table, { namespace, name }, ids, reason, call))
   }
 
-  async resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const { engine, namespace } = this.#begin(call)
     return engine.step((table) => resize(table, { namespace, name }, capacity, call))
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const { engine, namespace } = this.#begin(call)
     return engine.step((table) => forget(table, { namespace, name }, data, call))
   }

@@ -16,6 +16,8 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import { arrayLiteral } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
@@ -97,11 +99,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return kind === 'stored' ? 'stored' : 'not-held'
   }
 
-  async release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  async release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     const item = { op: 'r' as const, ...this.#own(claim), token: claim.grantId, ms: keepForMs }
     const [, , kind] = await this.#connection.apply(item, call)
     if (keepForMs > 0) this.#connection.noteClosedName()

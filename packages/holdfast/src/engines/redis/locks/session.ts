@@ -29,6 +29,8 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import type { ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
@@ -248,11 +250,7 @@ export class RedisSession<F extends Fencing>
     this.room.abandoned(this, claim.attempt)
   }
 
-  release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     return new Promise((resolve, failed) => {
       const answered = ({ kind }: ScriptAnswer) => {
         this.forget(claim.attempt)
