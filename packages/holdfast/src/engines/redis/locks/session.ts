@@ -34,7 +34,7 @@ import type {
 } from '../../../spi.ts'
 import type { ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import { type EnqueueHost, Enqueueing, type KnownAttempt } from './enqueueing.ts'
+import { type EnqueueHost, enqueueing, type KnownAttempt } from './enqueueing.ts'
 import { isOfAnotherType, refusedAcquire } from './failures.ts'
 import { Requests } from './requests.ts'
 import { OpCode } from './scripts/op-codes.ts'
@@ -119,9 +119,9 @@ export class RedisSession<F extends Fencing>
       known.isWaiting = known.isAsked = true
       if (before === undefined) this.#known.set(request.attempt, known)
       const asked = { claim, known, isNew: before === undefined, sent }
-      const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
-      this.room.ask(enqueueing)
-      this.#connection.sender.ask(claim, call, enqueueing)
+      const waiter = enqueueing(this, request, asked, call, resolve, reject)
+      this.room.ask(waiter)
+      this.#connection.sender.ask(claim, call, waiter)
     })
   }
 
