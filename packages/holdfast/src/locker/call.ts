@@ -39,6 +39,17 @@ export const callEngine: <T>(
   run: (call: Call) => Promise<T>,
 ) => Promise<T> = callAnswerable
 
+/** For a call that its caller waits for. */
+export function callForCaller<T>(
+  engine: Engine & { readonly callTimeoutMs: number },
+  what: string,
+  stop: Cancellation | undefined,
+  run: (call: Call) => Promise<T>,
+): Promise<T> {
+  const limits = { what, timeoutMs: engine.callTimeoutMs, keepsProcessAlive: true }
+  return callEngine(engine, stop === undefined ? limits : { ...limits, stop }, run)
+}
+
 /** For calls that only read: however one fails, nothing was changed. */
 export async function changingNothing<T>(answer: Promise<T>): Promise<T> {
   try {
