@@ -4,6 +4,7 @@
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { settledWithin } from '../../../base/within.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import type { RedisClient } from './client.ts'
 import { adviceFor, notConnected, reasonOf, redisFailure } from './failures.ts'
@@ -200,20 +201,13 @@ async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<
   // A client that goes on trying tells it by events; the first failure is told below.
   connecting.catch(() => {})
   if (mayBeDown) return opened
-  const tooLate = Promise.withResolvers<never>()
-  const timer = clock.setTimer(
-    CONNECT_WITHIN_MS,
-    () => tooLate.reject(new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)),
-    { keepsProcessAlive: true },
-  )
+  const reason = () => new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)
   try {
-    await Promise.race([connecting, tooLate.promise])
+    await settledWithin(clock, CONNECT_WITHIN_MS, connecting, { reason, keepsProcessAlive: true })
     return opened
   } catch (error) {
     made.close()
     throw isHoldfastError(error) ? error : couldNotConnect(lastError ?? error)
-  } finally {
-    timer.cancel()
   }
 }
 

@@ -3,6 +3,7 @@ import { InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
 import type { NodeRedisClient } from './client.ts'
 import { opened } from './opening.ts'
 import {
+  evaluation,
   type RawConnection,
   type RawNode,
   type RawRedis,
@@ -131,17 +132,6 @@ function refusingPrefix(client: { eval: Eval }, evaluate: RawRedis['evaluate']):
       return evaluate(command, script, keys, args)
     })
   }
-}
-
-function evaluation(
-  command: string,
-  script: string,
-  keyPrefix: string,
-  keys: readonly string[],
-  args: readonly string[],
-): string[] {
-  const prefixed = keyPrefix === '' ? keys : keys.map((key) => keyPrefix + key)
-  return [command, script, String(keys.length), ...prefixed, ...args]
 }
 
 /** Ours ends when it is lost: its user opens another and knows that something was missed. */
