@@ -106,23 +106,28 @@ function wanted(
   checkSignal(options.signal)
   const lockDelayMs = checkServerDuty(info, 'lockDelayMs', info.lockDelay, options.lockDelayMs)
   const holdAtLeastMs = checkServerDuty(info, 'holdAtLeastMs', info.holdAtLeast, options.holdAtLeastMs)
-  const { ttlMs = locker.ttlMs, note, owner, maxWaiters } = options
+  const { ttlMs, note, owner, maxWaiters } = options
   const { maxHoldMs = Number.POSITIVE_INFINITY, warnHoldMs = defaults.warnHoldMs } = options
   checkNumber('maxHoldMs', maxHoldMs, { min: 1, infinityAllowed: true })
   if (holdAtLeastMs > maxHoldMs)
     throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
-  const common = { mode, weight, capacity, lockDelayMs }
   return {
-    ttlMs: checkTtlMs(info, ttlMs),
+    ttlMs: ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, ttlMs),
     request: {
       name,
-      ...common,
+      mode,
+      weight,
+      capacity,
+      lockDelayMs,
       ...(note !== undefined && { note: checkNote(note) }),
       ...(owner !== undefined && { owner: checkText('owner', owner, limits.holderBytes) }),
       ...(maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, maxWaiters) }),
     },
     terms: {
-      ...common,
+      mode,
+      weight,
+      capacity,
+      lockDelayMs,
       maxHoldMs,
       holdAtLeastMs,
       warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),

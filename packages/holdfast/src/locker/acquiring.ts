@@ -205,8 +205,9 @@ export function stopWith(
   const cancellation = new Cancellation()
   if (closing.cancelled) throw new ClosedError()
   if (signal?.aborted) throw signal.reason
-  const untieSignal = cancellation.follow(signal)
   const untieClosing = closing.onCancel(() => cancellation.cancel(closing.reason))
+  if (signal === undefined) return { cancellation, untie: untieClosing }
+  const untieSignal = cancellation.follow(signal)
   const untie = () => {
     untieSignal()
     untieClosing()

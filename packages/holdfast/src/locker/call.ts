@@ -11,7 +11,7 @@ export interface CallLimits {
   /** The operation, for the error: `acquire "sku:42"`. */
   readonly what: string
   readonly timeoutMs: number
-  readonly stop?: Cancellation
+  readonly stop?: Cancellation | undefined
   /** A caller waits for the answer, so the process must not end before it is there. */
   readonly keepsProcessAlive?: boolean
   readonly onQueued?: () => void
@@ -46,8 +46,7 @@ export function callForCaller<T>(
   stop: Cancellation | undefined,
   run: (call: Call) => Promise<T>,
 ): Promise<T> {
-  const limits = { what, timeoutMs: engine.callTimeoutMs, keepsProcessAlive: true }
-  return callEngine(engine, stop === undefined ? limits : { ...limits, stop }, run)
+  return callEngine(engine, { what, timeoutMs: engine.callTimeoutMs, stop, keepsProcessAlive: true }, run)
 }
 
 /** For calls that only read: however one fails, nothing was changed. */

@@ -79,13 +79,21 @@ export class NameTable implements Step<Session> {
 
   look(session: Session, claimed: Claimed): Situation {
     const claim = this.#claimOf(session, claimed)
+    const { held, capacity, isWaitedFor, closedUntilMs, data } = this.lookAt({
+      namespace: session.namespace,
+      name: claimed.name,
+    })
     return {
       dueMs: this.dueMs(),
       isAlive: !session.isOver,
       isMarked: session.marks.has(claimed.attempt),
       holds: claim !== undefined && claim.token !== null,
       waits: claim !== undefined && claim.token === null,
-      ...this.lookAt({ namespace: session.namespace, name: claimed.name }),
+      held,
+      capacity,
+      isWaitedFor,
+      closedUntilMs,
+      data,
     }
   }
 
@@ -270,12 +278,19 @@ export class NameTable implements Step<Session> {
   }
 
   #newClaim(session: Session, request: AcquireRequest): Claim {
-    const { name, attempt, capacity } = request
+    const { name, attempt, mode, weight, capacity, note, owner, lockDelayMs } = request
     const record = this.#record({ namespace: session.namespace, name }, capacity)
     // A name without holders and waiters is kept for its data or its closing only: its capacity is free to change.
     record.capacity = capacity
+    // Field by field, as in a situation: to spread an object costs a twentieth of an acquire.
     const claim: Claim = {
-      ...request,
+      name,
+      attempt,
+      mode,
+      weight,
+      note,
+      owner,
+      lockDelayMs,
       session,
       record,
       publicId: publicIdOf(attempt),

@@ -31,7 +31,11 @@ export function keyOf(namespace: string, id: string): string {
 }
 
 /** Its capacity is that of the name. */
-export interface Claim extends Omit<AcquireRequest, 'capacity'>, Queued<Claim> {
+export interface Claim
+  extends Pick<AcquireRequest, 'name' | 'attempt' | 'mode' | 'weight' | 'lockDelayMs'>,
+    Queued<Claim> {
+  readonly note: string | undefined
+  readonly owner: string | undefined
   readonly session: Session
   readonly record: NameRecord
   /** The half of the attempt that may be shown. */
