@@ -77,32 +77,7 @@ export {
   weightInUse,
 } from './kit/ordered-store.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
-export {
-  type Admission,
-  abandon,
-  closeSession,
-  type Ending,
-  enqueue,
-  expire,
-  type FirstWaiter,
-  forceRelease,
-  forget,
-  type Granted,
-  type Kept,
-  keepAlive,
-  type NameKey,
-  type NameSituation,
-  type OperatorTerms,
-  type Owner,
-  promote,
-  type Queueing,
-  release,
-  resize,
-  type Situation,
-  type Step,
-  setData,
-  tryAcquire,
-} from './kit/rules.ts'
+export * from './kit/rules.ts'
 export {
   compareClaims,
   type FoundClaim,

@@ -12,7 +12,17 @@
  * their holders and waiters, before anybody is served, so a dead waiter is granted nothing (T20, dead waiters). A rule that throws has written nothing else.
  */
 import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
-import type { AcquireRequest, CapacityChange, Claim, GrantedClaim, ListedClaims, LostClaim } from '../spi.ts'
+import type {
+  AcquireRequest,
+  CapacityChange,
+  Claim,
+  ForgetResult,
+  GrantedClaim,
+  ListedClaims,
+  LostClaim,
+  ReleaseResult,
+  ResizeResult,
+} from '../spi.ts'
 import { operatorCallExpired } from './backend-kit.ts'
 import { compareClaims, type FoundClaim } from './session.ts'
 
@@ -189,12 +199,7 @@ function admit(step: Step, owner: Owner, request: AcquireRequest, situation: Sit
 }
 
 /** `keepForMs`: a hold-at-least, the name stays closed for that long. */
-export function release(
-  step: Step,
-  owner: Owner,
-  claim: GrantedClaim,
-  keepForMs: number,
-): 'released' | 'not-held' {
+export function release(step: Step, owner: Owner, claim: GrantedClaim, keepForMs: number): ReleaseResult {
   const released = step.deleteHolder(owner, claim)
   if (released === undefined) return 'not-held'
   const name = nameOf(owner, claim)
@@ -310,7 +315,7 @@ export function resize(
   name: NameKey,
   { from, to }: CapacityChange,
   terms: OperatorTerms,
-): 'resized' | 'in-use' | 'changed' {
+): ResizeResult {
   begin(step, terms)
   const { capacity, held } = step.lookAt(name)
   if (capacity !== from) return 'changed'
@@ -321,12 +326,7 @@ export function resize(
 }
 
 /** A name that is still closed stays so; its data goes all the same. */
-export function forget(
-  step: Step,
-  name: NameKey,
-  data: string,
-  terms: OperatorTerms,
-): 'forgotten' | 'in-use' | 'changed' {
+export function forget(step: Step, name: NameKey, data: string, terms: OperatorTerms): ForgetResult {
   begin(step, terms)
   const found = step.lookAt(name)
   if (found.capacity !== null) return 'in-use'

@@ -14,6 +14,8 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../spi.ts'
 import type { Asker } from './lane.ts'
 import type { Lifetime } from './lifetime.ts'
@@ -118,11 +120,7 @@ export abstract class StepSession<O extends rules.Owner>
     return this.step(call, (step) => rules.setData(step, this.owner, claim, data))
   }
 
-  release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     return this.step(call, (step) => rules.release(step, this.owner, claim, keepForMs))
   }
 

@@ -29,7 +29,7 @@ import { withEpoch } from '../base/fence.ts'
 import { TransientMap } from '../base/transient-map.ts'
 import type { CallOptions, ReleaseOutcome } from '../base/types.ts'
 import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '../spi.ts'
-import { callEngine } from './call.ts'
+import { callEngine, callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { watchForDrop } from './dropped.ts'
 import { KeepAlives, type QueuedWaiter } from './keep-alive.ts'
@@ -187,16 +187,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const { claim } = lease
     this.#leases.delete(claim.attempt)
     if (this.#ended.cancelled) return 'not-held'
-    const limits = {
-      what: `release of "${claim.name}"`,
-      timeoutMs: this.#context.callTimeoutMs,
-      keepsProcessAlive: true,
-      stop: this.#ended,
-    }
     const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
     this.#inFlight.set(claim.attempt, true)
     try {
-      return await callEngine(this.#context, limits, release)
+      return await callForCaller(this.#context, `release of "${claim.name}"`, this.#ended, release)
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
       if (!this.#ended.cancelled) this.resolve(claim, keepForMs)

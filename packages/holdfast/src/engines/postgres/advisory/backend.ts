@@ -8,6 +8,7 @@ import type {
   BackendSession,
   Call,
   Finding,
+  HolderKey,
   NameState,
   OperatorCall,
   Page,
@@ -90,10 +91,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     return serverFindings(facts, this.#connection.database)
   }
 
-  async check(
-    { name, id, token }: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const holders = await seenHolders(this.#connection, name, call)
     return holders.some((holder) => holder.id === id && holder.token === String(token))
   }

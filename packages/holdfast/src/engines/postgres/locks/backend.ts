@@ -12,11 +12,14 @@ import type {
   Call,
   CapacityChange,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -92,11 +95,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     return this.#connection.diagnose(call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
-    const { name, token, id } = holder
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     return (await this.#query(call, 'check', [name, String(token), id])).length > 0
   }
 
@@ -110,18 +109,14 @@ export class PostgresBackend implements Backend<'fenced'> {
     return Number(released)
   }
 
-  async resize(
-    name: string,
-    { from, to }: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, { from, to }: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const [, , kind] = await this.#operate(call, 'resize', [name, from, to])
-    return kind as 'resized' | 'in-use' | 'changed'
+    return kind as ResizeResult
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const [, , kind] = await this.#operate(call, 'forget', [name, data])
-    return kind as 'forgotten' | 'in-use' | 'changed'
+    return kind as ForgetResult
   }
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {

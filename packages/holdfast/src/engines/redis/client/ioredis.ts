@@ -11,8 +11,9 @@ import {
 import { slotOf } from './slots.ts'
 
 /** Methods that we use beyond what tells the libraries apart. */
-interface IoRedis {
+export interface IoRedis {
   readonly status: string
+  /** The socket of a `Redis`, which is in its types and not in its documents; a `Cluster` has none. */
   readonly stream?: { unref?(): void; destroy?(): void }
   readonly options: {
     readonly keyPrefix?: string

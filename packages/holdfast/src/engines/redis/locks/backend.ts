@@ -12,11 +12,14 @@ import type {
   CapacityChange,
   Fencing,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -99,10 +102,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return diagnoseServer(this.#connection.client, this.#connection.demands, call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check(holder: HolderKey, call: Call): Promise<boolean> {
     const found = await this.inspect(holder.name, call)
     return found?.holders.some(({ id, token }) => id === holder.id && token === holder.token) ?? false
   }
@@ -117,18 +117,14 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return Number(await this.#connection.operate(forceReleaseScript, name, args, call))
   }
 
-  async resize(
-    name: string,
-    { from, to }: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, { from, to }: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const answer = await this.#connection.operate(resizeScript, name, [String(from), String(to)], call)
-    return answer as 'resized' | 'in-use' | 'changed'
+    return answer as ResizeResult
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const answer = await this.#connection.operate(forgetScript, name, [data], call)
-    return answer as 'forgotten' | 'in-use' | 'changed'
+    return answer as ForgetResult
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -29,10 +29,12 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import type { ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import { type EnqueueHost, Enqueueing, type KnownAttempt } from './enqueueing.ts'
+import { type EnqueueHost, enqueueing, type KnownAttempt } from './enqueueing.ts'
 import { isOfAnotherType, refusedAcquire } from './failures.ts'
 import { Requests } from './requests.ts'
 import { OpCode } from './scripts/op-codes.ts'
@@ -117,9 +119,9 @@ export class RedisSession<F extends Fencing>
       known.isWaiting = known.isAsked = true
       if (before === undefined) this.#known.set(request.attempt, known)
       const asked = { claim, known, isNew: before === undefined, sent }
-      const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
-      this.room.ask(enqueueing)
-      this.#connection.sender.ask(claim, call, enqueueing)
+      const waiter = enqueueing(this, request, asked, call, resolve, reject)
+      this.room.ask(waiter)
+      this.#connection.sender.ask(claim, call, waiter)
     })
   }
 
@@ -248,11 +250,7 @@ export class RedisSession<F extends Fencing>
     this.room.abandoned(this, claim.attempt)
   }
 
-  release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     return new Promise((resolve, failed) => {
       const answered = ({ kind }: ScriptAnswer) => {
         this.forget(claim.attempt)

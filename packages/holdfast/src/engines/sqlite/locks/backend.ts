@@ -13,11 +13,14 @@ import type {
   Call,
   CapacityChange,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -92,11 +95,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     return this.#connection.diagnose(call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
-    const { name, id, token } = holder
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const found = await this.#connection.read(call, (sql, nowMs) =>
       sql.check.first(this.#connection.namespace, name, Number(token), id, nowMs),
     )
@@ -107,15 +106,11 @@ export class SqliteBackend implements Backend<'fenced'> {
     return this.#connection.write(call, (tx) => forceRelease(tx, this.#named(name), ids, reason, call))
   }
 
-  resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     return this.#connection.write(call, (tx) => resize(tx, this.#named(name), capacity, call))
   }
 
-  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     return this.#connection.write(call, (tx) => forget(tx, this.#named(name), data, call))
   }
 

@@ -40,11 +40,9 @@ export interface Owner extends AnyOwner {
 }
 
 /** A waiter that was granted. */
-export interface Handover {
+export interface Handover extends Granted {
   readonly session: number
   readonly attempt: string
-  readonly token: bigint
-  readonly data: string | null
   /** Where its process listens; null if it does not. */
   readonly address: string | null
 }
