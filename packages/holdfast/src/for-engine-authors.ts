@@ -114,7 +114,7 @@ export { type Done, StepSession, type StepWaiter, type StepWork } from './kit/st
 export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
 export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
 export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'
-export { type NameFacts, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
+export { type NameFacts, type QueuedClaim, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
 export {
   asCount,
   asFlag,
