@@ -11,7 +11,7 @@ import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../../spi.
 import { LOOK_NOW, type ScriptAnswer } from './answers.ts'
 import { refusedAcquire } from './failures.ts'
 import type { ClaimKey } from './requests.ts'
-import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
+import type { RecordedGrant, RedisWaiter, RedisWaitingRoom } from './waiting-room.ts'
 
 type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 
@@ -26,13 +26,13 @@ export interface KnownAttempt {
 
 /** The part of the session that an enqueue needs. */
 export interface EnqueueHost<F extends Fencing> {
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   handOut(request: AcquireRequest, granted: RecordedGrant): EnqueueResult<F>
   sinceOf(sent: Instant, leftMs: number): Instant
   forget(attempt: string): void
 }
 
-export class Enqueueing<F extends Fencing> implements Waiter, Asker<ScriptAnswer> {
+export class Enqueueing<F extends Fencing> implements RedisWaiter, Asker<ScriptAnswer> {
   readonly request: AcquireRequest
   readonly claim: ClaimKey
   readonly session: EnqueueHost<F>

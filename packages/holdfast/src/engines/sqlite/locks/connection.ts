@@ -18,7 +18,7 @@ import { FilePoll } from './poll.ts'
 import { prepareStatements, type Statements } from './statements.ts'
 import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { SqliteWaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { FileWatchers } from './watch.ts'
 import { type Work, Writer } from './writer.ts'
@@ -59,7 +59,7 @@ export class Connection {
   readonly statistics = noStatistics()
   readonly lifetime: Lifetime
   readonly writer: Writer
-  readonly room: WaitingRoom
+  readonly room: SqliteWaitingRoom
   readonly watchers: FileWatchers
   readonly wakeUps: WakeUps
   readonly #context: Context
@@ -76,7 +76,7 @@ export class Connection {
     this.#context = context
     this.writer = new Writer(context, this.#committed)
     const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => expire(tx)))
-    this.room = new WaitingRoom(context, poll)
+    this.room = new SqliteWaitingRoom(context, poll)
     this.watchers = new FileWatchers(this, poll)
     this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
   }
