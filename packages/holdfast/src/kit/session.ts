@@ -21,7 +21,7 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   readonly handle: SessionHandle
   protected readonly holder: string
   #ttlMs: number
-  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
+  /** When the request was sent that last prolonged the session; grants count from here (T64, new leases on old sessions; T65, belief from the push). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
   protected readonly inFlight = new Set<string>()

@@ -48,7 +48,7 @@ const READ_AGAIN_AFTER_MS = 5
 /**
  * The last connection that is closed writes its log into the file, and removes what is at the log's path. If the log was removed
  * while it was used, that is the log of newcomers, with all that they have committed. So such a connection is not closed, nor left
- * to the collector, which would close it (T105).
+ * to the collector, which would close it (T105, unlinked logs).
  */
 const leftOpen: Database[] = []
 
