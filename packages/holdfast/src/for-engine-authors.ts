@@ -27,7 +27,6 @@ export {
   pageOf,
   prolongedSince,
   throwIfCancelled,
-  tokenGrant,
 } from './kit/backend-kit.ts'
 export { BatchTokens } from './kit/batch-tokens.ts'
 export {
@@ -107,6 +106,7 @@ export {
   compareClaims,
   type FoundClaim,
   type GrantFacts,
+  grantOf,
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
