@@ -3,6 +3,7 @@
  * lease that its caller dropped without releasing can be found by the garbage collector and given back.
  */
 
+import { onAborted } from '../base/aborting.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { type Fence, makeFence } from '../base/fence.ts'
@@ -137,19 +138,10 @@ abstract class Handle implements LeaseBase {
 
   async #releaseWith(options: CallOptions): Promise<ReleaseOutcome> {
     checkCallOptions(options)
-    const released = this.#release()
-    if (options.signal === undefined) return released
     // The caller's signal ends the caller's wait, never the release itself (T14, cleanup after cancelling).
-    const stop = new Cancellation()
-    const untie = stop.follow(options.signal)
-    try {
-      return await Promise.race([
-        released,
-        new Promise<'unknown'>((resolve) => stop.onCancel(() => resolve('unknown'))),
-      ])
-    } finally {
-      untie()
-    }
+    const left = Promise.withResolvers<'unknown'>()
+    const untie = onAborted(options.signal, () => left.resolve('unknown'))
+    return Promise.race([this.#release(), left.promise]).finally(untie)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

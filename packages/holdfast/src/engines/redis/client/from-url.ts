@@ -4,6 +4,8 @@
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
+import { settledWithin } from '../../../base/within.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import type { RedisClient } from './client.ts'
 import { adviceFor, notConnected, reasonOf, redisFailure } from './failures.ts'
@@ -26,6 +28,7 @@ export interface OpeningOptions {
 
 /** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_MS = 10_000
+const RECONNECT_PAUSE = { firstMs: 50, longestMs: 2_000 }
 
 /** `redis://user:password@host:port/database`; several hosts, separated by commas, are nodes of one Cluster. */
 export async function redisClientFromUrl(
@@ -160,7 +163,7 @@ interface NodeRedisCluster extends NodeRedisInstance {
 function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): Made {
   // By itself the library would go on trying for ever, also the very first time.
   let hasConnected = mayBeDown
-  const reconnectStrategy = (tries: number) => hasConnected && Math.min(50 * 2 ** Math.min(tries, 6), 2_000)
+  const reconnectStrategy = (tries: number) => hasConnected && growingPauseMs(tries, RECONNECT_PAUSE)
   const socket = { reconnectStrategy }
   const [url = ''] = urls
   const client =
@@ -200,20 +203,13 @@ async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<
   // A client that goes on trying tells it by events; the first failure is told below.
   connecting.catch(() => {})
   if (mayBeDown) return opened
-  const tooLate = Promise.withResolvers<never>()
-  const timer = clock.setTimer(
-    CONNECT_WITHIN_MS,
-    () => tooLate.reject(new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)),
-    { keepsProcessAlive: true },
-  )
+  const reason = () => new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)
   try {
-    await Promise.race([connecting, tooLate.promise])
+    await settledWithin(clock, CONNECT_WITHIN_MS, connecting, { reason, keepsProcessAlive: true })
     return opened
   } catch (error) {
     made.close()
     throw isHoldfastError(error) ? error : couldNotConnect(lastError ?? error)
-  } finally {
-    timer.cancel()
   }
 }
 
