@@ -389,8 +389,9 @@ export class SimulatedStore {
     this.#tokens.set(entry.attempt, [...this.tokensOf(entry.attempt), token])
     const held = record.entries.filter((other) => tokenOf(other) !== null)
     const weight = held.reduce((sum, other) => sum + other.weight, 0)
-    if (weight > record.capacity)
-      this.violations.push(`G1 ${weight} of ${record.capacity} held: ${this.show(entry.name)}`)
+    const capacity = this.#capacityOf(entry.name)
+    if (weight > capacity)
+      this.violations.push(`G1 ${weight} of ${capacity} held: ${this.show(entry.name)}`)
     this.#changed(entry.key, 'changed')
     return { kind: 'granted', token, previousData: record.data?.data }
   }
@@ -432,11 +433,16 @@ export class SimulatedStore {
     this.#marks.set(attempt, mark)
   }
 
+  /** By the oldest claim. One that disagreed with an older one may be the oldest by now, until it has left. */
+  #capacityOf(name: string): number {
+    return this.#stored(name).capacity ?? this.#record(name, 0).capacity
+  }
+
   #fits(entry: Entry): boolean {
-    const { entries, capacity, closedBy } = this.#record(entry.name, 0)
+    const { entries, closedBy } = this.#record(entry.name, 0)
     if (closedBy.length > 0) return false
     const before = entries.filter(({ order }) => order <= entry.order)
-    return before.reduce((sum, { weight }) => sum + weight, 0) <= capacity
+    return before.reduce((sum, { weight }) => sum + weight, 0) <= this.#capacityOf(entry.name)
   }
 
   #stored(name: string, entries = this.entries(name)): StoredName<StoredClaim> {
