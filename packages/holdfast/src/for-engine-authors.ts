@@ -27,7 +27,6 @@ export {
   pageOf,
   prolongedSince,
   throwIfCancelled,
-  tokenGrant,
 } from './kit/backend-kit.ts'
 export { BatchTokens } from './kit/batch-tokens.ts'
 export {
@@ -82,6 +81,7 @@ export {
   compareClaims,
   type FoundClaim,
   type GrantFacts,
+  grantOf,
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
@@ -89,7 +89,7 @@ export { type Done, StepSession, type StepWaiter, type StepWork } from './kit/st
 export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
 export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
 export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'
-export { type NameFacts, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
+export { type NameFacts, type QueuedClaim, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
 export {
   asCount,
   asFlag,

@@ -7,7 +7,7 @@ import { defaults, limits } from '../base/defaults.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
 import { checkNamespace, checkText, compareNames } from '../base/names.ts'
 import { checkInteger } from '../base/options.ts'
-import type { Backend, Call, Claim, ClaimState, Grant, NameState, Page, PageRequest } from '../spi.ts'
+import type { Backend, Call, ClaimState, NameState, Page, PageRequest } from '../spi.ts'
 
 export { cancelledCall }
 
@@ -42,18 +42,6 @@ export function prolongedSince(
 ): Instant {
   const agoMs = session.ttlMs - session.leftMs
   return { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
-}
-
-/** A grant of an engine with tokens, which is known by its token. */
-export function tokenGrant(
-  { name, attempt }: Claim,
-  token: bigint,
-  terms: { readonly since: Instant; readonly ttlMs: number },
-  previousData: string | null | undefined,
-): Grant<'fenced'> {
-  const { since, ttlMs } = terms
-  const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
-  return previousData == null ? grant : { ...grant, previousData }
 }
 
 type OrNull<T> = { readonly [K in keyof T]: undefined extends T[K] ? T[K] | null | undefined : T[K] }

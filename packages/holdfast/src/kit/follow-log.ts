@@ -20,7 +20,7 @@ export const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 export const KEPT_EVENTS = 10_000
 
 /**
- * A cursor carries the ids of holders that were told and that the log may tell of again (T109). No cursor of a log, and no id,
+ * A cursor carries the ids of holders that were told and that the log may tell of again (T109, events in the same tick). No cursor of a log, and no id,
  * has this sign in it.
  */
 const TOLD = '+'

@@ -20,7 +20,7 @@ import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
 import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../spi.ts'
-import { cancelledCall, throwIfCancelled, tokenGrant } from './backend-kit.ts'
+import { cancelledCall, throwIfCancelled } from './backend-kit.ts'
 import type { Lifetime } from './lifetime.ts'
 import {
   isEligible,
@@ -32,6 +32,7 @@ import {
   waitersBefore,
   watchedBy,
 } from './ordered-store.ts'
+import { grantOf } from './session.ts'
 
 export interface PredecessorQueueOptions {
   /** The backend's: waits end with it. */
@@ -212,8 +213,8 @@ export class PredecessorQueue {
     if (standing.kind === 'session-gone') return standing
     if (standing.kind === 'deleted')
       throw new BackendUnavailableError(lifetime.backend, 'its key was deleted from the queue', 'not-applied')
-    const { token, previousData } = standing
-    return { kind: 'granted', grant: tokenGrant(claim, token, session(), previousData) }
+    const { token, previousData: data } = standing
+    return { kind: 'granted', grant: grantOf(claim, { token, data }, session()) }
   }
 }
 

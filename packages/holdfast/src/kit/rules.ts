@@ -7,9 +7,10 @@
  *   waiting | held ──▶ (none)                              [release, abandon, closeSession, expire, forceRelease]
  *
  * One rule serves all modes: a claim is granted when it is first in the queue, the name is not closed, and the holders'
- * weights leave room (G1, G8). The token is drawn in the step of the grant (T37), and a name that becomes free goes to the
- * next waiter in the same step (G9). A rule that decides does first what is due: `expire` removes all dead sessions, with
- * their holders and waiters, before anybody is served, so a dead waiter is granted nothing (T20, dead waiters). A rule that throws has written nothing else.
+ * weights leave room (G1, G8). The token is drawn in the step of the grant (T37, tokens drawn apart), and a name that becomes
+ * free goes to the next waiter in the same step (G9). A rule that decides does first what is due: `expire` removes all dead
+ * sessions, with their holders and waiters, before anybody is served, so a dead waiter is granted nothing (T20, dead waiters).
+ * A rule that throws has written nothing else.
  */
 import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
 import type {
@@ -211,7 +212,7 @@ export function release(step: Step, owner: Owner, claim: GrantedClaim, keepForMs
   return 'released'
 }
 
-/** A late request meets the mark, which goes only together with the session (T73). */
+/** A late request meets the mark, which goes only together with the session (T73, late originals). */
 export function abandon(step: Step, owner: Owner, claim: Claim): void {
   if (!judge(step, owner, claim).isAlive) return
   step.markAbandoned(owner, claim.attempt)
@@ -228,7 +229,7 @@ export interface Kept {
   readonly unlisted: readonly Claim[]
 }
 
-/** Null: the session is gone, and nothing brings it back (T31). The caller has done what is due. */
+/** Null: the session is gone, and nothing brings it back (T31, revived locks). The caller has done what is due. */
 export function keepAlive(step: Step, owner: Owner, listed: ListedClaims): Kept | null {
   if (!step.prolong(owner)) return null
   const { lost, granted, unlisted } = compareClaims(listed, step.claimsOf(owner))
@@ -247,7 +248,7 @@ function whyLost(step: Step, owner: Owner, claim: Claim): LostClaim {
   const detail = step.forcedBecause(owner, attempt)
   if (detail !== undefined) return { attempt, reason: 'force-released', detail }
   const { holds, held, capacity } = step.look(owner, claim)
-  // An attempt that holds was granted once more, under another id: the listed grant was deleted before (T84).
+  // An attempt that holds was granted once more, under another id: the listed grant was deleted before (T84, late duplicates).
   // The weight of the lost claim is gone with it; no claim weighs less than 1.
   const isFull = capacity !== null && held + 1 > capacity
   return { attempt, reason: isFull && !holds ? 'taken-over' : 'deleted' }
@@ -286,7 +287,7 @@ export function promote(step: Step, name: NameKey): void {
   }
 }
 
-/** An operator's call that arrives late does nothing (T78). */
+/** An operator's call that arrives late does nothing (T78, late operators). */
 export interface OperatorTerms {
   readonly notAfterMs: number
 }
@@ -296,7 +297,7 @@ function begin(step: Step, { notAfterMs }: OperatorTerms): void {
   expire(step)
 }
 
-/** A claim that got the name in between is not hit (T74). */
+/** A claim that got the name in between is not hit (T74, misaimed force releases). */
 export function forceRelease(
   step: Step,
   name: NameKey,

@@ -231,6 +231,22 @@ describe('G11 a claim that is at the engine is never told as not applied', () =>
   })
 })
 
+test('G8 a claim that has disagreed about the capacity sets it while it is the oldest, until it has left', async () => {
+  const session = new TestSession(instantOf(clock))
+  const { claims, store } = session
+  const permits = (attempt: string, weight: number, capacity: number): AcquireRequest => ({
+    ...asked(attempt),
+    mode: 'permits',
+    weight,
+    capacity,
+  })
+  await claims.join(permits('first', 1, 3), true, call())
+  await claims.join(permits('leaving', 1, 4), true, call())
+  store.remove(asked('first'))
+  expect((await session.tryAcquire(permits('a', 3, 4), call())).kind).toBe('granted')
+  expect(store.violations).toEqual([])
+})
+
 describe('giving up', () => {
   let session: TestSession<Instant>
   beforeEach(() => {

@@ -130,13 +130,10 @@ abstract class Handle implements LeaseBase {
 
   async #releaseWith(options: CallOptions): Promise<ReleaseOutcome> {
     checkCallOptions(options)
-    const released = this.#release()
-    if (options.signal === undefined) return released
     // The caller's signal ends the caller's wait, never the release itself (T14, cleanup after cancelling).
-    return new Promise((resolve, reject) => {
-      const untie = onAborted(options.signal, () => resolve('unknown'))
-      released.then(resolve, reject).finally(untie)
-    })
+    const left = Promise.withResolvers<'unknown'>()
+    const untie = onAborted(options.signal, () => left.resolve('unknown'))
+    return Promise.race([this.#release(), left.promise]).finally(untie)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

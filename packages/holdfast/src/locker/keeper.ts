@@ -28,6 +28,7 @@ import { emit, hasListeners } from '../base/events.ts'
 import { withEpoch } from '../base/fence.ts'
 import { TransientMap } from '../base/transient-map.ts'
 import type { CallOptions, ReleaseOutcome } from '../base/types.ts'
+import { withLimit } from '../base/within.ts'
 import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '../spi.ts'
 import { callEngine, callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
@@ -352,24 +353,21 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     { withinMs = this.#mostMsAtEngine, keepsProcessAlive = false } = {},
   ): Promise<{ readonly left: number; readonly error?: unknown }> {
     let left = claims
-    const expired = new Cancellation()
-    const timer = this.clock.setTimer(Math.max(0, withinMs), () => expired.cancel(undefined))
     const limits = {
       what: 'close of the session',
       timeoutMs: this.#keepAlives.callLimitMs,
       keepsProcessAlive,
-      stop: expired,
       onProgress: (stillLeft: number) => {
         left = stillLeft
       },
     }
+    const close = (stop: Cancellation) =>
+      callEngine(this.#context, { ...limits, stop }, (call) => this.engineSession.close(call))
     try {
-      await callEngine(this.#context, limits, (call) => this.engineSession.close(call))
+      await withLimit(this.clock, Math.max(0, withinMs), close, { reason: () => undefined })
       return { left: 0 }
     } catch (error) {
       return { left, error }
-    } finally {
-      timer.cancel()
     }
   }
 }

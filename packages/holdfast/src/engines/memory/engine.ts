@@ -70,7 +70,7 @@ export class MemoryEngine implements Disposable {
 
   /**
    * A fault, for tests and simulations: the holders and the data of a name vanish unnoticed, as they
-   * do on an engine whose operator deletes keys (T34). No client is told why.
+   * do on an engine whose operator deletes keys (T34, deleted keys). No client is told why.
    */
   deleteName(namespace: string, name: string): void {
     this.step((table) => {

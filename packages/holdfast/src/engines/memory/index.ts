@@ -33,7 +33,7 @@ export interface MemoryEngine extends Disposable {
   readonly clock: Clock
   /** Everything that the engine keeps; all zero when everything has been given back. */
   stats(): { sessions: number; names: number; waiters: number; deadlines: number }
-  /** The holders and the data of a name vanish, as if an operator had deleted its record (T34). No client is told why. */
+  /** The holders and the data of a name vanish, as if an operator had deleted its record (T34, deleted keys). No client is told why. */
   deleteName(namespace: string, name: string): void
   /** Stops the engine's timer. What is waiting stays where it is. */
   [Symbol.dispose](): void

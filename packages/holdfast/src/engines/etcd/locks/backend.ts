@@ -7,11 +7,11 @@ import * as etcd from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { leaseOf } from './keys.ts'
 import { EtcdNames } from './names.ts'
-import type { FoundClaim } from './records.ts'
+import type { EtcdClaim } from './records.ts'
 import { EtcdClaims } from './store.ts'
 import { watch } from './watch.ts'
 
-export class EtcdBackend extends StoreBackend<FoundClaim> {
+export class EtcdBackend extends StoreBackend<EtcdClaim> {
   readonly #connection: Connection
   readonly #origin: string
 

@@ -22,7 +22,7 @@ import type {
 import { arrayLiteral } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
-import type { RecordedGrant, Waiter } from './waiting-room.ts'
+import type { PostgresWaiter, RecordedGrant } from './waiting-room.ts'
 
 export class PostgresSession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection
@@ -82,7 +82,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     const { room } = this.#connection
     return new Promise((resolve, reject) => {
       const granted = (news: RecordedGrant) => this.#granted(request, news)
-      const waiter: Waiter = { request, call, session: this.#no, granted, resolve, reject }
+      const waiter: PostgresWaiter = { request, call, session: this.#no, granted, resolve, reject }
       room.ask(waiter)
       this.#ask(request, true, call)
         .then((answer) => this.#queued(waiter, answer))
@@ -129,7 +129,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return this.asking(request, () => this.#connection.apply(asked, call))
   }
 
-  #queued(waiter: Waiter, answer: AnswerRow): void {
+  #queued(waiter: PostgresWaiter, answer: AnswerRow): void {
     const { request, call } = waiter
     const { room } = this.#connection
     const [, , kind, , , ms = null] = answer

@@ -4,6 +4,7 @@
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import { settledWithin } from '../../../base/within.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import type { RedisClient } from './client.ts'
@@ -29,6 +30,7 @@ export interface OpeningOptions {
 
 /** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_MS = 10_000
+const RECONNECT_PAUSE = { firstMs: 50, longestMs: 2_000 }
 
 /** `redis://user:password@host:port/database`; several hosts, separated by commas, are nodes of one Cluster. */
 export async function redisClientFromUrl(
@@ -140,7 +142,7 @@ interface NodeRedisLibrary {
 function withNodeRedis(library: NodeRedisLibrary, urls: string[], mayBeDown: boolean): Made {
   // By itself the library would go on trying for ever, also the very first time.
   let hasConnected = mayBeDown
-  const reconnectStrategy = (tries: number) => hasConnected && Math.min(50 * 2 ** Math.min(tries, 6), 2_000)
+  const reconnectStrategy = (tries: number) => hasConnected && growingPauseMs(tries, RECONNECT_PAUSE)
   const socket = { reconnectStrategy }
   const [url = ''] = urls
   const client =

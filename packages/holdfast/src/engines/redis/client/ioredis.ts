@@ -1,5 +1,6 @@
 /** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
 import type { IoRedisClient } from './client.ts'
+import { slotOf } from './hash-slots.ts'
 import { opened } from './opening.ts'
 import {
   type RawConnection,
@@ -8,7 +9,6 @@ import {
   type RawSubscriber,
   UNKNOWN_ADDRESS,
 } from './raw.ts'
-import { slotOf } from './slots.ts'
 
 /** Methods that we use beyond what tells the libraries apart. */
 export interface IoRedis {

@@ -1,6 +1,7 @@
 /** node-redis 5 and 6: what `createClient` and `createCluster` return. */
 import { InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
 import type { NodeRedisClient } from './client.ts'
+import { slotOf } from './hash-slots.ts'
 import { opened } from './opening.ts'
 import {
   evaluation,
@@ -10,7 +11,6 @@ import {
   type RawSubscriber,
   UNKNOWN_ADDRESS,
 } from './raw.ts'
-import { slotOf } from './slots.ts'
 
 export interface NodeRedisSingle {
   readonly isOpen: boolean

@@ -11,7 +11,7 @@ import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../../spi.
 import { LOOK_NOW, type ScriptAnswer } from './answers.ts'
 import { refusedAcquire } from './failures.ts'
 import type { ClaimKey } from './requests.ts'
-import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
+import type { RecordedGrant, RedisWaiter, RedisWaitingRoom } from './waiting-room.ts'
 
 /** An attempt that a session has asked for and does not know to be over. */
 export interface KnownAttempt {
@@ -24,7 +24,7 @@ export interface KnownAttempt {
 
 /** The part of the session that an enqueue needs. */
 export interface EnqueueHost<F extends Fencing> {
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   handOut(request: AcquireRequest, granted: RecordedGrant): EnqueueResult<F>
   sinceOf(sent: Instant, leftMs: number): Instant
   forget(attempt: string): void
@@ -43,16 +43,16 @@ export function enqueueing<F extends Fencing>(
   call: Call,
   resolve: (result: EnqueueResult<F> | Promise<EnqueueResult<F>>) => void,
   reject: (error: unknown) => void,
-): Waiter & Asker<ScriptAnswer> {
+): RedisWaiter & Asker<ScriptAnswer> {
   const { room } = session
   const { claim, known, isNew, sent } = asked
-  const waiter: Waiter & Asker<ScriptAnswer> = {
+  const waiter: RedisWaiter & Asker<ScriptAnswer> = {
     request,
     claim,
     session,
     call,
     heartbeat: sent,
-    resolve: resolve as Waiter['resolve'],
+    resolve: resolve as RedisWaiter['resolve'],
     reject,
     answered(answer) {
       known.isAsked = false

@@ -41,7 +41,7 @@ import { OpCode } from './scripts/op-codes.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import { findSession } from './states.ts'
-import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
+import type { RecordedGrant, RedisWaiter, RedisWaitingRoom } from './waiting-room.ts'
 
 /** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85, shared clients). */
 const LATE_AFTER_MS = 1_000
@@ -60,7 +60,7 @@ export class RedisSession<F extends Fencing>
   extends SessionBase<F>
   implements BackendSession<F>, EnqueueHost<F>
 {
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   readonly #connection: Connection
   readonly #requests: Requests
   readonly #known = new TransientMap<string, KnownAttempt>()
@@ -214,7 +214,7 @@ export class RedisSession<F extends Fencing>
     }
   }
 
-  #waitersOf({ attempt }: Claim): readonly Waiter[] {
+  #waitersOf({ attempt }: Claim): readonly RedisWaiter[] {
     return this.room
       .find(attempt, this)
       .filter((waiter) => waiter.request.attempt === attempt && this.room.isWaiting(waiter))

@@ -9,7 +9,7 @@ import { LOCK_CAPACITY } from '../../../spi.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { LOOK_NOW, type Outlook, type ScriptAnswer } from './answers.ts'
 import { type EnqueueHost, enqueueing } from './enqueueing.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { RedisWaitingRoom } from './waiting-room.ts'
 
 const outlook: Outlook = { isFirst: false, dueMs: 60_000, isForeign: false }
 const waiting: ScriptAnswer = { kind: 'waiting', outlook }
@@ -17,7 +17,7 @@ const waiting: ScriptAnswer = { kind: 'waiting', outlook }
 function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', grantId: '9' })) {
   const clock = createFakeClock()
   const looked: string[] = []
-  const room = new WaitingRoom({
+  const room = new RedisWaitingRoom({
     clock,
     random: systemRandom,
     pollMs: 200,
