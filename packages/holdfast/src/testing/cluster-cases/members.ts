@@ -226,4 +226,47 @@ export const frozenCases = clusterTopic('a frozen member', [
       await one.resume()
     },
   },
+  {
+    rule: 'M20',
+    title: 'T96 G13 a lease stays held in a process whose waiters and watcher are on a member that freezes',
+    async play(stage) {
+      const { leader, one, two } = await stage.followers()
+      const backend = await stage.world.client([one, two, leader], 'direct')
+      const holder = stage.locker(await stage.world.client([leader, two], 'direct'))
+      // One session: its keep-alives are for the lease and for the waiters.
+      const locker = stage.locker(backend, stage.world.ttlMs / 2)
+      const innocent = await locker.acquire('innocent')
+      const names = Array.from({ length: 10 }, (_, index) => `x${index}`)
+      const held = await Promise.all(names.map((name) => holder.acquire(name)))
+      const waiting = names.map((name) => locker.acquire(name))
+      for (const name of names) await stage.waits(name)
+      const end = new Cancellation()
+      let told = 0
+      const watched = (async () => {
+        for await (const _ of backend.watch?.('', {}, end) ?? []) told++
+      })()
+      await backend.inspect('x', call())
+      const released = Promise.all(held.map((lease) => lease.release()))
+      // It freezes while waiters look.
+      await Promise.race(waiting)
+      await one.pause()
+      await released
+      const toldBefore = told
+      await unavailable(backend.inspect('x', stage.givenUpAfter(600)))
+      await stage.renewed(innocent)
+      const taken = await Promise.all(waiting)
+      if (backend.watch !== undefined)
+        await stage.until('the watcher is told more', async () => {
+          await (await holder.acquire('after')).release()
+          return told > toldBefore
+        })
+      await stage.renewed(innocent)
+      assert.equal(innocent.state, 'held')
+      await one.resume()
+      end.cancel(new Error('the case ends'))
+      await watched
+      await Promise.all([innocent, ...taken].map((lease) => lease.release()))
+      await Promise.all([holder.close(), locker.close()])
+    },
+  },
 ])
