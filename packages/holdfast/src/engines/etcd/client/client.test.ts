@@ -214,6 +214,38 @@ describe('the client', { timeout: 20_000 }, () => {
     })
   })
 
+  test('T98 what may be applied twice is asked again after a second of silence, at another member', async () => {
+    let [silent, answered, again] = [0, 0, 0]
+    const first = await serve(() => void silent++)
+    const second = await serve(({ stream }) => {
+      answered++
+      respond(stream, frame(written))
+    })
+    const client = connected([first, second])
+    const asked = outcome(client.ask(methods.txn, put1, neverCancelled, () => void again++))
+    await waitFor('it is asked', async () => silent || null)
+    await clock.advance(999)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(again).toBe(0)
+    await clock.advance(1)
+    expect(await asked).toBe('answered')
+    expect([silent, answered, again]).toEqual([1, 1, 1])
+  })
+
+  test('T98 a second of silence after the other, it is asked five times within a call of five seconds', async () => {
+    const asked: Exchange[] = []
+    const server = await serve((exchange) => void asked.push(exchange))
+    const call = new Cancellation()
+    const settled = outcome(connected([server]).ask(methods.leaseKeepAlive, { ID: 1 }, call))
+    for (let copies = 1; copies <= 5; copies++) {
+      await waitFor(`it is asked ${copies} times`, async () => asked.length === copies || null)
+      await clock.advance(copies < 5 ? 1_000 : 999)
+    }
+    call.cancel(new Error('its limit'))
+    expect(await settled).toBe('unknown')
+    expect(asked).toHaveLength(5)
+  })
+
   test('T100 a large answer that keeps coming is not asked for again, and its connection is kept', async () => {
     const kv = { key: 'k', create_revision: 1, mod_revision: 1, value: 'v'.repeat(4_096), lease: 0 }
     const kvs = Array.from({ length: 40 }, () => kv)
