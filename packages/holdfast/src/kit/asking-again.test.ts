@@ -8,7 +8,7 @@ import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { askAgain } from './asking-again.ts'
 
 /** By the sender's measure. */
-const AGAIN_AFTER_MS = 1_500
+const AGAIN_AFTER_MS = 1_000
 
 interface Copy {
   readonly call: Call
@@ -169,7 +169,7 @@ describe('T98 a request that may be asked again', () => {
   })
 
   test('has no new copies after its limit, and fails when the last of them has', async () => {
-    const result = ask(callWith(), 4_000)
+    const result = ask(callWith(), 3 * AGAIN_AFTER_MS)
     await clock.advance(60_000)
     expect(copies).toHaveLength(3)
     copies[1]?.fail(lost())

@@ -9,12 +9,12 @@
  *
  * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92, predecessors that cancel). Only the conditional write of `confirm` grants,
  *    and the token is what this write returns.
- * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`).
+ * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`). A look that hangs does not hold the keep-alive up.
  * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65, belief from the push).
  */
 
 import { callWith, unlessAborted } from '../base/aborting.ts'
-import { type Clock, elapsedMs, type Instant, type Timer } from '../base/clock.ts'
+import { type Clock, elapsedMs, type Instant, judgeLate, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
@@ -43,6 +43,13 @@ export interface PredecessorQueueOptions {
   /** The session's last confirmed prolongation, and its granted TTL. */
   readonly session: () => { readonly since: Instant; readonly ttlMs: number }
 }
+
+/**
+ * A keep-alive waits so long for looks that are in flight, perhaps on a member that is frozen (T96, connections that were left). With a
+ * TTL of 2 s it is 333 ms: half of the time that core gives the keep-alive.
+ */
+const LOOKS_SHARE_OF_TTL = 1 / 6
+const LOOKS_LIMIT_MS = 1_000
 
 type Waiting = Extract<JoinResult, { kind: 'waiting' }>
 type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
@@ -78,16 +85,32 @@ export class PredecessorQueue {
 
   /**
    * Looks again for waiters of this process, and answers with those that are granted by now. Every keep-alive calls it with the
-   * claims that it lists as waiting, after it has prolonged the session. A look that fails is not the keep-alive's failure.
+   * claims that it lists as waiting, after it has prolonged the session. A look that fails is not the keep-alive's failure, and one that
+   * takes long does not keep it: its grant goes to the waiter later.
    */
   async check(claims: readonly Claim[], call: Call): Promise<Grant<'fenced'>[]> {
+    const { clock, lifetime, session } = this.#options
     const listed = new Set(claims.map(({ attempt }) => attempt))
-    const looks = [...this.#waits].filter(({ attempt }) => listed.has(attempt)).map((wait) => wait.look())
-    const cancelled = () => cancelledCall(this.#options.lifetime.backend, call.signal, 'unknown')
     // By attempt, because two calls may wait for one.
     const granted = new Map<string, Grant<'fenced'>>()
-    for (const grant of await unlessAborted(Promise.all(looks), call.signal, cancelled))
-      if (grant !== null) granted.set(grant.attempt, grant)
+    const looks = [...this.#waits]
+      .filter(({ attempt }) => listed.has(attempt))
+      .map(async (wait) => {
+        const grant = await wait.look()
+        if (grant !== null) granted.set(grant.attempt, grant)
+      })
+    if (looks.length === 0) return []
+    const limitMs = Math.min(LOOKS_LIMIT_MS, session().ttlMs * LOOKS_SHARE_OF_TTL)
+    let timer: Timer | undefined
+    const late = new Promise<void>((resolve) => {
+      timer = judgeLate(clock, limitMs, () => resolve())
+    })
+    const cancelled = () => cancelledCall(lifetime.backend, call.signal, 'unknown')
+    try {
+      await unlessAborted(Promise.race([Promise.all(looks), late]), call.signal, cancelled)
+    } finally {
+      timer?.cancel()
+    }
     return [...granted.values()]
   }
 

@@ -22,7 +22,7 @@ const created = { created: true, canceled: false, cancel_reason: '', fragment: f
 const both = Buffer.concat([frame(found), frame(found)])
 const put1 = always([put('a', '1')])
 
-describe('the client', { timeout: 20_000 }, () => {
+describe('the client', () => {
   let stack: AsyncDisposableStack
   let clock: FakeClock
   beforeEach(() => {
@@ -128,8 +128,8 @@ describe('the client', { timeout: 20_000 }, () => {
       const settled = outcome(client.ask(methods.leaseKeepAlive, { ID: 1 }, neverCancelled))
       await waitFor('it is asked', async () => asked.length || null)
       client.close()
-      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
-      expect(await Promise.race([settled, late])).toBe('unknown')
+      // Without any time that passes.
+      expect(await settled).toBe('unknown')
     })
 
     test('a client that is closed, on a connection that was left', async () => {
@@ -145,8 +145,8 @@ describe('the client', { timeout: 20_000 }, () => {
       await another
       await new Promise((resolve) => setImmediate(resolve))
       client.close()
-      const late = new Promise((resolve) => setTimeout(() => resolve('late'), 1_000))
-      expect(await Promise.race([settled, late])).toBe('unknown')
+      // Without any time that passes.
+      expect(await settled).toBe('unknown')
     })
 
     test('a server that closes each connection at once', async () => {
@@ -212,6 +212,38 @@ describe('the client', { timeout: 20_000 }, () => {
       await pass(22_000)
       expect(isLost).toBe(true)
     })
+  })
+
+  test('T98 what may be applied twice is asked again after a second of silence, at another member', async () => {
+    let [silent, answered, again] = [0, 0, 0]
+    const first = await serve(() => void silent++)
+    const second = await serve(({ stream }) => {
+      answered++
+      respond(stream, frame(written))
+    })
+    const client = connected([first, second])
+    const asked = outcome(client.ask(methods.txn, put1, neverCancelled, () => void again++))
+    await waitFor('it is asked', async () => silent || null)
+    await clock.advance(999)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(again).toBe(0)
+    await clock.advance(1)
+    expect(await asked).toBe('answered')
+    expect([silent, answered, again]).toEqual([1, 1, 1])
+  })
+
+  test('T98 a second of silence after the other, it is asked five times within a call of five seconds', async () => {
+    const asked: Exchange[] = []
+    const server = await serve((exchange) => void asked.push(exchange))
+    const call = new Cancellation()
+    const settled = outcome(connected([server]).ask(methods.leaseKeepAlive, { ID: 1 }, call))
+    for (let copies = 1; copies <= 5; copies++) {
+      await waitFor(`it is asked ${copies} times`, async () => asked.length === copies || null)
+      await clock.advance(copies < 5 ? 1_000 : 999)
+    }
+    call.cancel(new Error('its limit'))
+    expect(await settled).toBe('unknown')
+    expect(asked).toHaveLength(5)
   })
 
   test('T100 a large answer that keeps coming is not asked for again, and its connection is kept', async () => {

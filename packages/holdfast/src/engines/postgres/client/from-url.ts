@@ -18,6 +18,8 @@ export interface PostgresLibraries {
 
 export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> {
   readonly client: C
+  /** How long the client waits for a connection. */
+  readonly connectMs: number
   end(): Promise<void>
 }
 
@@ -119,7 +121,7 @@ function withPg(Pool: PoolClass, { url, connectSeconds }: Target): OpenedPostgre
     connectionTimeoutMillis: connectSeconds * 1_000,
     stream: sockets.create,
   })
-  return { client: pool, end: () => sockets.endWithin(() => pool.end()) }
+  return { client: pool, connectMs: connectSeconds * 1_000, end: () => sockets.endWithin(() => pool.end()) }
 }
 
 /** postgres.js would wait for up to 20 s before it connects again, and so be back long after the server is. */
@@ -141,5 +143,5 @@ function withPostgresJs(
     connect_timeout: connectSeconds,
     backoff: reconnectSeconds,
   })
-  return { client, end: () => client.end({ timeout: 1 }) }
+  return { client, connectMs: connectSeconds * 1_000, end: () => client.end({ timeout: 1 }) }
 }
