@@ -14,11 +14,12 @@
  */
 
 import { callWith, unlessAborted } from '../base/aborting.ts'
-import { type Clock, elapsedMs, type Instant, judgeLate, type Timer } from '../base/clock.ts'
+import { type Clock, elapsedMs, type Instant, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
+import { settledWithin } from '../base/within.ts'
 import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../spi.ts'
 import { cancelledCall, throwIfCancelled } from './backend-kit.ts'
 import type { Lifetime } from './lifetime.ts'
@@ -43,13 +44,6 @@ export interface PredecessorQueueOptions {
   /** The session's last confirmed prolongation, and its granted TTL. */
   readonly session: () => { readonly since: Instant; readonly ttlMs: number }
 }
-
-/**
- * A keep-alive waits so long for looks that are in flight, perhaps on a member that is frozen (T96, connections that were left). With a
- * TTL of 2 s it is 333 ms: half of the time that core gives the keep-alive.
- */
-const LOOKS_SHARE_OF_TTL = 1 / 6
-const LOOKS_LIMIT_MS = 1_000
 
 type Waiting = Extract<JoinResult, { kind: 'waiting' }>
 type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
@@ -93,24 +87,16 @@ export class PredecessorQueue {
     const listed = new Set(claims.map(({ attempt }) => attempt))
     // By attempt, because two calls may wait for one.
     const granted = new Map<string, Grant<'fenced'>>()
-    const looks = [...this.#waits]
-      .filter(({ attempt }) => listed.has(attempt))
-      .map(async (wait) => {
-        const grant = await wait.look()
-        if (grant !== null) granted.set(grant.attempt, grant)
-      })
-    if (looks.length === 0) return []
-    const limitMs = Math.min(LOOKS_LIMIT_MS, session().ttlMs * LOOKS_SHARE_OF_TTL)
-    let timer: Timer | undefined
-    const late = new Promise<void>((resolve) => {
-      timer = judgeLate(clock, limitMs, () => resolve())
+    const looks = [...this.#waits].filter(({ attempt }) => listed.has(attempt))
+    const looked = looks.map(async (wait) => {
+      const grant = await wait.look()
+      if (grant !== null) granted.set(grant.attempt, grant)
     })
     const cancelled = () => cancelledCall(lifetime.backend, call.signal, 'unknown')
-    try {
-      await unlessAborted(Promise.race([Promise.all(looks), late]), call.signal, cancelled)
-    } finally {
-      timer?.cancel()
-    }
+    // Half of the time that core gives a keep-alive. A look may hang on a frozen member (T96, connections that were left).
+    const limitMs = Math.min(1_000, session().ttlMs / 6)
+    const bounded = settledWithin(clock, limitMs, Promise.all(looked)).catch(ignore)
+    await unlessAborted(bounded, call.signal, cancelled)
     return [...granted.values()]
   }
 

@@ -41,10 +41,7 @@ export interface EtcdClientOptions {
 const CONNECT_LIMIT_MS = 1_000
 /** etcd makes its answer slow on purpose. */
 const AUTHENTICATION_LIMIT_MS = 5_000
-/**
- * An election takes one to two seconds with etcd's defaults, so what was in flight when the leader died is asked again twice or three
- * times: it is answered one second after the election at the latest (T98, dropped proposals).
- */
+/** What is in flight when a leader dies is answered so long after the election, at the latest (T98, dropped proposals). */
 const AGAIN_AFTER_MS = 1_000
 
 export class EtcdClient {

@@ -11,6 +11,7 @@ import {
   checkClientOptions,
   checkServer,
   isPostgresJs,
+  type OwnClient,
   type PgPool,
   postgresDatabase,
   withinContact,
@@ -65,16 +66,10 @@ const SERVER = {
 /** Clients that were found to reach the server without a transaction pooler in between. */
 const direct = new WeakSet<PgPool>()
 
-/**
- * As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. `connectMs`: how long the client waits
- * for a connection, if it is not the user's.
- */
+/** As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. */
 export async function openPostgresAdvisory(
   options: PostgresAdvisoryOptions,
-  {
-    end,
-    connectMs = defaults.callTimeoutMs,
-  }: { readonly end?: () => Promise<void>; readonly connectMs?: number } = {},
+  { end, connectMs = defaults.callTimeoutMs }: Partial<OwnClient> = {},
 ): Promise<PostgresAdvisoryBackend> {
   checkClientOptions('postgresAdvisory options', options)
   checkKnownOptions('postgresAdvisory options', options, knownOptions)

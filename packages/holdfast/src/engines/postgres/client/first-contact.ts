@@ -12,17 +12,10 @@ import { unseenWarnings } from './findings.ts'
 
 export type Contact = SqlRunner & Pick<PostgresDatabase, 'seesWarnings'>
 
-export interface ContactTerms {
-  /** The backend's name, for errors. */
-  readonly backend: string
-  readonly clock: Clock
-  readonly limitMs: number
-}
-
 /** Nothing has been begun of any caller's request, so a failure is `not-applied`. */
 export function withinContact<T>(
   database: PostgresDatabase,
-  { backend, clock, limitMs }: ContactTerms,
+  { backend, clock, limitMs }: { readonly backend: string; readonly clock: Clock; readonly limitMs: number },
   work: (contact: Contact) => Promise<T>,
 ): Promise<T> {
   const reason = () => {

@@ -16,8 +16,11 @@ export interface PostgresLibraries {
   postgres(): Promise<unknown>
 }
 
-export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> {
+export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> extends OwnClient {
   readonly client: C
+}
+
+export interface OwnClient {
   /** How long the client waits for a connection. */
   readonly connectMs: number
   end(): Promise<void>

@@ -23,6 +23,7 @@ export { type Contact, checkServer, withinContact } from './first-contact.ts'
 export {
   connectionParameters,
   type OpenedPostgresClient,
+  type OwnClient,
   type PostgresLibraries,
   poolFromUrl,
   postgresClientFromUrl,

@@ -6,7 +6,13 @@ import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
 import { checkIdentity } from '../../../kit/backend-kit.ts'
 import { describeInfo } from '../../../kit/info.ts'
-import { checkClientOptions, type PostgresClient, postgresDatabase, withinContact } from '../client/index.ts'
+import {
+  checkClientOptions,
+  type OwnClient,
+  type PostgresClient,
+  postgresDatabase,
+  withinContact,
+} from '../client/index.ts'
 import { checkSchemaOptions } from '../tables/tables.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
@@ -29,14 +35,10 @@ export interface PostgresOptions {
   readonly pollMs?: number
 }
 
-/** Further parts: those that tests may replace, and those that `openLocker` needs. */
-export interface Surroundings {
+/** Further parts: those that tests may replace, and a client of `openLocker`, which is ended with the backend. */
+export interface Surroundings extends Partial<OwnClient> {
   /** SQL of the schema, to plant a fault. */
   readonly schemaSql?: string
-  /** Ends the client with the backend. */
-  readonly end?: () => Promise<void>
-  /** How long the client waits for a connection, if it is not the user's. */
-  readonly connectMs?: number
 }
 
 const knownOptions = [
