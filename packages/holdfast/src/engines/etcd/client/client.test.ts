@@ -5,10 +5,12 @@ import { type Exchange, frame, GRPC, GrpcServer, refuse, respond } from '../../.
 import { Cancellation } from '../../../base/cancellation.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
+import { seededRandom } from '../../../testing/seeded-random.ts'
 import { EtcdClient } from './client.ts'
+import { History } from './history.ts'
 import { type EtcdAnswer, type Event, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
-import { always, get, put } from './transactions.ts'
+import { always, get, prefixed, put } from './transactions.ts'
 import { Watches } from './watches.ts'
 
 const writer = new Writer()
@@ -197,6 +199,26 @@ describe('the client', () => {
       await waitFor('it is told', async () => isLost || null)
     })
 
+    test.each([
+      ['with a status', (stream: Exchange['stream'], bytes: Buffer) => respond(stream, bytes)],
+      [
+        'without one',
+        (stream: Exchange['stream'], bytes: Buffer) => {
+          stream.respond(GRPC)
+          stream.end(bytes)
+        },
+      ],
+    ])('a watch whose server ends the stream %s, and leaves the other side open', async (_, end) => {
+      const server = await serve(({ stream }) =>
+        end(stream, frame(encoded(methods.watch, { header, watch_id: 1, ...created }))),
+      )
+      const watches = new Watches(connected([server]), neverCancelled, clock)
+      let [told, isLost] = [0, false]
+      watches.add({ key: 'a' }, { onResponse: () => told++, onLost: () => (isLost = true) })
+      await waitFor('it is told', async () => isLost || null)
+      expect([told, watches.count]).toEqual([1, 0])
+    })
+
     test('a watch in the middle of an event', async () => {
       const asked: Exchange[] = []
       const server = await serve((exchange) => {
@@ -212,6 +234,39 @@ describe('the client', () => {
       await pass(22_000)
       expect(isLost).toBe(true)
     })
+  })
+
+  test('a history whose stream ends in the middle of a revision tells each of its events once', async () => {
+    const kv = (key: string) => ({ key, create_revision: 6, mod_revision: 6, value: '', lease: 0 })
+    const piece = (watch_id: number, fragment: boolean, ...keys: string[]) => {
+      const events = keys.map((key): Event => ({ type: 0, kv: kv(key) }))
+      return frame(encoded(methods.watch, { header, watch_id, ...created, fragment, events }))
+    }
+    let streams = 0
+    const server = await serve(({ stream, path }) => {
+      if (path !== methods.watch.path) return respond(stream, frame(found))
+      const id = ++streams
+      if (id === 1) return respond(stream, piece(id, true, 'a', 'b'))
+      stream.respond(GRPC)
+      stream.write(Buffer.concat([piece(id, true, 'a', 'b'), piece(id, false, 'c')]))
+    })
+    const client = connected([server])
+    const watches = new Watches(client, neverCancelled, clock)
+    const random = seededRandom(1)
+    const history = new History({ client, watches, clock, random }, prefixed('a'), 'origin')
+    const told: string[] = []
+    const end = new Error('the test ends')
+    const reading = (async () => {
+      for await (const change of history.from(undefined, neverCancelled))
+        if (change.kind === 'event') told.push(change.event.kv.key)
+    })().catch((error: unknown) => error)
+    await waitFor('the last event', async () => {
+      await pass(500)
+      return told.includes('c') || null
+    })
+    history.end(end)
+    expect(await reading).toBe(end)
+    expect(told).toEqual(['a', 'b', 'c'])
   })
 
   test('T98 what may be applied twice is asked again after a second of silence, at another member', async () => {
