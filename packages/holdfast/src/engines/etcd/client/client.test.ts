@@ -10,7 +10,7 @@ import { EtcdClient } from './client.ts'
 import { History } from './history.ts'
 import { type EtcdAnswer, type Event, type Method, methods } from './messages.ts'
 import { Writer } from './protobuf.ts'
-import { always, get, prefixed, put } from './transactions.ts'
+import { always, get, getAll, kvsOf, prefixed, put } from './transactions.ts'
 import { Watches } from './watches.ts'
 
 const writer = new Writer()
@@ -23,6 +23,17 @@ const written = encoded(methods.txn, { header, succeeded: true, responses: [{}] 
 const created = { created: true, canceled: false, cancel_reason: '', fragment: false, events: [] }
 const both = Buffer.concat([frame(found), frame(found)])
 const put1 = always([put('a', '1')])
+
+function largeAnswer() {
+  const kv = { key: 'k', create_revision: 1, mod_revision: 1, value: 'v'.repeat(4_096), lease: 0 }
+  const kvs = Array.from({ length: 40 }, () => kv)
+  return { kvs, large: frame(encoded(methods.range, { header, kvs, more: false, count: kvs.length })) }
+}
+
+/** The bytes are one frame of HTTP/2, a ping or the answer to one. */
+function isPing(bytes: Buffer): boolean {
+  return bytes.length === 17 && bytes[3] === 6
+}
 
 describe('the client', () => {
   let stack: AsyncDisposableStack
@@ -302,9 +313,7 @@ describe('the client', () => {
   })
 
   test('T100 a large answer that keeps coming is not asked for again, and its connection is kept', async () => {
-    const kv = { key: 'k', create_revision: 1, mod_revision: 1, value: 'v'.repeat(4_096), lease: 0 }
-    const kvs = Array.from({ length: 40 }, () => kv)
-    const large = frame(encoded(methods.range, { header, kvs, more: false, count: 40 }))
+    const { large, kvs } = largeAnswer()
     const asked: Exchange[] = []
     const server = await serve((exchange) => {
       asked.push(exchange)
@@ -328,8 +337,40 @@ describe('the client', () => {
       await another
     }
     stream?.end()
-    expect((await answer).kvs).toHaveLength(40)
+    expect((await answer).kvs).toHaveLength(kvs.length)
     expect(server.connections).toBe(1)
+  })
+
+  test('T100 a connection whose pong stands behind a large answer is kept', async () => {
+    const { kvs } = largeAnswer()
+    const range = { header, kvs, more: false, count: kvs.length }
+    const large = frame(encoded(methods.txn, { header, succeeded: true, responses: [{}, { range }] }))
+    const asked: Exchange[] = []
+    const pings: Buffer[] = []
+    const server = await serve((exchange) => {
+      asked.push(exchange)
+      exchange.stream.respond(GRPC, { waitForTrailers: true })
+      exchange.stream.on('wantTrailers', () => exchange.stream.sendTrailers({ 'grpc-status': '0' }))
+      const { link } = exchange
+      link.toClient = (bytes) => {
+        if (isPing(bytes)) pings.push(bytes)
+        else link.client.write(bytes)
+      }
+    })
+    // It is asked once.
+    const write = always([put('a', '1'), getAll(prefixed('k'))])
+    const answer = connected([server]).ask(methods.txn, write, neverCancelled)
+    await waitFor('it is asked for', async () => asked.length > 0 || null)
+    await waitFor('a pong', async () => {
+      await pass(500)
+      return pings.length || null
+    })
+    const [exchange] = asked
+    const half = Math.ceil(large.length / 2)
+    exchange?.stream.write(large.subarray(0, half))
+    await pass(2_500)
+    exchange?.stream.end(large.subarray(half))
+    expect(kvsOf(await answer)).toHaveLength(kvs.length)
   })
 
   describe('T103 an answer that is not valid is no answer', () => {
