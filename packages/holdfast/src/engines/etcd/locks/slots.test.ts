@@ -416,10 +416,16 @@ describe('keys that are used again', () => {
     })
 
     test('a session is opened and closed as if it was asked once', async () => {
-      const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      let other = session
+      const opening = await sentBy(async () => {
+        other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      })
+      expect(opening.filter((transaction) => !isRead(transaction))).toHaveLength(2)
       expect((await other.tryAcquire(request('x'), call())).kind).toBe('granted')
       await other.close(call())
       expect(await backend.inspect('x', call())).toBeNull()
+      // Its lease is gone.
+      await expect(arriveLate(opening)).rejects.toMatchObject({ outcome: 'not-applied' })
     })
   })
 
