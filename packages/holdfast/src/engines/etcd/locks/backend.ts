@@ -43,12 +43,8 @@ export class EtcdBackend extends StoreBackend<EtcdClaim> {
     // A second copy finds the key of the first one. After the end of the session, its lease is not there.
     const answer = await this.#connection.transact(opening, call, () => {})
     const { session, revision } = this.#connection.found(answer)
-    const ref = {
-      lease,
-      revision: session?.revision ?? revision,
-      record: session ?? record,
-      isOpenedHere: true,
-    }
+    const found = { revision: session?.revision ?? revision, record: session ?? record }
+    const ref = { lease, ...found, isOpenedHere: true }
     const claims = new EtcdClaims(this.#connection, ref)
     const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
     if (granted !== null) return { ...opened, since }
