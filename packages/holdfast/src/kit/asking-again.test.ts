@@ -101,6 +101,18 @@ describe('T98 a request that may be asked again', () => {
     expect([copies.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
+  test('an answer that comes in a pause ends it: no other copy is asked', async () => {
+    const result = ask()
+    await clock.advance(AGAIN_AFTER_MS)
+    copies[1]?.fail(lost())
+    await clock.settle()
+    copies[0]?.answer('first')
+    await clock.settle()
+    expect(result).toEqual({ answer: 'first' })
+    await clock.advance(60_000)
+    expect([copies.length, again, clock.pendingTimers]).toEqual([2, 1, 0])
+  })
+
   test('is asked again after a pause, as long as members say that there is no leader', async () => {
     const result = ask()
     copies[0]?.fail(lost())

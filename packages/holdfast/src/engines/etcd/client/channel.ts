@@ -302,6 +302,8 @@ export class Channel implements MemberConnection {
     stream.on('error', (error) => {
       cause = error
     })
+    // Our own side of a stream of watches is open. As long as it is, the stream is not closed, and nobody is told of its end.
+    stream.on('end', () => stream.close())
     stream.on('close', () => {
       if (!this.#inFlight.has(opened)) return
       if (status !== undefined) return settle(this.#endOf(status, frames))

@@ -40,13 +40,11 @@ export class EtcdBackend extends StoreBackend<EtcdClaim> {
     const key = keys.session(lease)
     const put = etcd.put(key, JSON.stringify(record), lease)
     const opening = etcd.onCondition([etcd.absent(key)], [put], [etcd.get(key)])
-    const { session, revision } = this.#connection.found(await this.#connection.transact(opening, call))
-    const ref = {
-      lease,
-      revision: session?.revision ?? revision,
-      record: session ?? record,
-      isOpenedHere: true,
-    }
+    // A second copy finds the key of the first one. After the end of the session, its lease is not there.
+    const answer = await this.#connection.transact(opening, call, () => {})
+    const { session, revision } = this.#connection.found(answer)
+    const found = { revision: session?.revision ?? revision, record: session ?? record }
+    const ref = { lease, ...found, isOpenedHere: true }
     const claims = new EtcdClaims(this.#connection, ref)
     const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
     if (granted !== null) return { ...opened, since }

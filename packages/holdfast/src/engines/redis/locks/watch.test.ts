@@ -483,6 +483,32 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
     assert.equal(await callsOf('hmget'), 10)
   })
 
+  test('T109 after the clock was set back, holders of before are told after a gap all the same', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(server.url)
+    const session = await sessionOn(backend)
+    // More than one page of the list. The later ones are looked at after the end of the log was read.
+    const old = Array.from({ length: 3_000 }, (_, number) => `old ${number}`)
+    await Promise.all(old.map((name) => take(session, request(name))))
+    time.step(-10_000)
+    onTestFinished(() => time.step(10_000))
+    const controller = new AbortController()
+    onTestFinished(() => controller.abort())
+    const watched = backend.watch?.('', { cursor: 'of another log' }, callWith(controller.signal)) ?? []
+    const told = new Set<string>()
+    for await (const event of watched) {
+      if (event.kind !== 'gap') told.add(event.name)
+      else {
+        time.step(10)
+        await take(session, request('new'))
+        time.step(10)
+      }
+      // It is newer than the picture, so it is told after it.
+      if (told.has('new')) break
+    }
+    assert.equal(told.size, old.length + 1)
+  })
+
   test.each([
     ['after the end of the log was read', 10, 10],
     ['T109 in the same millisecond as the end of the log', 0, 10],
