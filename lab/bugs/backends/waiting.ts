@@ -208,6 +208,10 @@ export const waitingBugs: readonly BackendBug[] = [
   brokenSession('names are never kept closed', { suite: 'C128 C129 C131', engineModel: true }, (inner) => ({
     release: (claim, _options, call) => inner.release(claim, { keepForMs: 0 }, call),
   })),
+  closing('the last release says how long a name stays closed', (_beforeMs, untilMs) => untilMs),
+  closing('a name that is closed already is not closed for longer', (beforeMs, untilMs, nowMs) =>
+    beforeMs > nowMs ? beforeMs : untilMs,
+  ),
   brokenSession('it says that a name is closed for longer than it is', 'C124', (inner) => ({
     async tryAcquire(request, call) {
       const result = await inner.tryAcquire(request, call)
@@ -236,3 +240,28 @@ export const waitingBugs: readonly BackendBug[] = [
     return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
   }),
 ]
+
+/** The client keeps names closed, until a time that follows from the one before. */
+function closing(
+  what: string,
+  next: (beforeMs: number, untilMs: number, nowMs: number) => number,
+): BackendBug {
+  return broken(what, 'C245', () => {
+    const closedUntilMs = new Map<string, number>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          release(claim, { keepForMs }, call) {
+            const nowMs = backend.clock.monotonicMs()
+            const beforeMs = closedUntilMs.get(claim.name) ?? 0
+            if (keepForMs > 0) closedUntilMs.set(claim.name, next(beforeMs, nowMs + keepForMs, nowMs))
+            return inner.release(claim, { keepForMs: 0 }, call)
+          },
+          async tryAcquire(request, call) {
+            const leftMs = (closedUntilMs.get(request.name) ?? 0) - backend.clock.monotonicMs()
+            return leftMs > 0 ? { kind: 'busy' } : inner.tryAcquire(request, call)
+          },
+        }),
+      })
+  })
+}
