@@ -1,7 +1,7 @@
 /** Faults of the queue, of abandoning, of modes and of closed names. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
-import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
-import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
+import { CapacityMismatchError, isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import type { EnqueueResult, GrantedClaim } from '../../../packages/holdfast/src/spi.ts'
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import { queueOf, reask, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
@@ -164,6 +164,8 @@ export const waitingBugs: readonly BackendBug[] = [
       }
     },
   })),
+  remembering('a name with data keeps its capacity', 'C246', 'setData'),
+  remembering('a closed name keeps its capacity', 'C247', 'release'),
   brokenBackend('a resize always says yes', 'C121 C122', (inner) => ({
     resize: (name, capacity, call) =>
       inner.resize(name, capacity, call).then(
@@ -240,6 +242,35 @@ export const waitingBugs: readonly BackendBug[] = [
     return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
   }),
 ]
+
+/** From this call on, a name has the capacity that it had. */
+function remembering(what: string, rules: string, from: 'setData' | 'release'): BackendBug {
+  return broken(what, rules, () => {
+    const asked = new Map<string, number>()
+    const kept = new Map<string, number>()
+    const keep = ({ name }: GrantedClaim) => kept.set(name, asked.get(name) ?? 0)
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          async tryAcquire(request, call) {
+            const capacity = kept.get(request.name) ?? request.capacity
+            if (capacity !== request.capacity)
+              throw new CapacityMismatchError(request.name, request.capacity, capacity)
+            asked.set(request.name, capacity)
+            return inner.tryAcquire(request, call)
+          },
+          setData(claim, data, call) {
+            if (from === 'setData') keep(claim)
+            return inner.setData?.(claim, data, call) ?? Promise.reject(new TypeError('no data'))
+          },
+          release(claim, terms, call) {
+            if (from === 'release') keep(claim)
+            return inner.release(claim, terms, call)
+          },
+        }),
+      })
+  })
+}
 
 /** The client keeps names closed, until a time that follows from the one before. */
 function closing(

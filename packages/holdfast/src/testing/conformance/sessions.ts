@@ -227,7 +227,8 @@ export const sessionCases = topic('sessions', [
   },
   {
     rule: 'C244',
-    title: 'G3 a grant through an opening that is repeated late is believed no longer than the engine keeps it',
+    title:
+      'G3 a grant through an opening that is repeated late is believed no longer than the engine keeps it',
     async play(stage) {
       const [ada, bob] = await stage.mortalAndOne()
       const { backend, holder } = ada
