@@ -242,6 +242,19 @@ export const timeBugs: readonly BackendBug[] = [
   brokenBackend('a session has nearly twice the TTL that was asked for', 'C237', (inner) => ({
     openSession: (asked, call) => inner.openSession({ ...asked, ttlMs: asked.ttlMs * 1.9 }, call),
   })),
+  broken('a session is granted whatever TTL was asked for', 'C249', () => {
+    const ttls = new Map<string, number>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({ ttlMs: ttls.get(inner.id) ?? inner.ttlMs }),
+        backend: (inner) => ({
+          openSession(asked, call) {
+            ttls.set(asked.id, asked.ttlMs)
+            return inner.openSession(asked, call)
+          },
+        }),
+      })
+  }),
   brokenSession('a try in a dead session finds the name busy', 'C238', (inner) => ({
     async tryAcquire(asked, call) {
       const result = await inner.tryAcquire(asked, call)

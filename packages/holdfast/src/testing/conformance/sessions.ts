@@ -250,4 +250,18 @@ export const sessionCases = topic('sessions', [
       }
     },
   },
+  {
+    rule: 'C249',
+    title:
+      'T4 a session that asks for less than the shortest TTL of the engine is granted one that the engine has',
+    async play(stage) {
+      const client = await stage.client()
+      const { min, step } = client.info.ttlMs
+      for (const asked of [Math.floor(min / 2), min + 1]) {
+        const { session } = await stage.actor({ on: client, ttlMs: asked })
+        expectMs(`the TTL, for ${asked} ms`, session.ttlMs, { min: Math.max(min, asked) })
+        assert.equal(session.ttlMs % step, 0, `${session.ttlMs} ms, in steps of ${step} ms`)
+      }
+    },
+  },
 ])

@@ -2,7 +2,7 @@
 
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
-import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
@@ -64,13 +64,18 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return this.#connection.client.whyUnanswered
   }
 
-  async openSession({ id, ttlMs, holder }: SessionRequest, call: Call): Promise<BackendSession<F>> {
+  async openSession({ id, ttlMs: asked, holder }: SessionRequest, call: Call): Promise<BackendSession<F>> {
     const { client, keys, channel, lifetime } = this.#connection
     lifetime.begin(call)
     const since = instantOf(this.clock)
     await this.#connection.prepare(call)
     const granted = await client
-      .run(openSessionScript, [keys.session(id)], [String(ttlMs), holder, channel], call.signal)
+      .run(
+        openSessionScript,
+        [keys.session(id)],
+        [String(raisedTtlMs(this.info, asked)), holder, channel],
+        call.signal,
+      )
       .catch((error: unknown) => {
         throw withoutRights('running scripts that write and publish', error)
       })
