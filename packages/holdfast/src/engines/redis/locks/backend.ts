@@ -64,18 +64,14 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return this.#connection.client.whyUnanswered
   }
 
-  async openSession({ id, ttlMs: asked, holder }: SessionRequest, call: Call): Promise<BackendSession<F>> {
+  async openSession({ id, ttlMs, holder }: SessionRequest, call: Call): Promise<BackendSession<F>> {
     const { client, keys, channel, lifetime } = this.#connection
     lifetime.begin(call)
     const since = instantOf(this.clock)
     await this.#connection.prepare(call)
+    const terms = [String(raisedTtlMs(this.info, ttlMs)), holder, channel]
     const granted = await client
-      .run(
-        openSessionScript,
-        [keys.session(id)],
-        [String(raisedTtlMs(this.info, asked)), holder, channel],
-        call.signal,
-      )
+      .run(openSessionScript, [keys.session(id)], terms, call.signal)
       .catch((error: unknown) => {
         throw withoutRights('running scripts that write and publish', error)
       })
