@@ -5,7 +5,7 @@ import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import { memory } from '../../../packages/holdfast/src/engines/memory/index.ts'
 import { listAll } from '../../../packages/holdfast/src/kit/backend-kit.ts'
 import { WATCHED_FOR_MS } from '../../../packages/holdfast/src/kit/follow-log.ts'
-import type { Backend, Call, NameState } from '../../../packages/holdfast/src/spi.ts'
+import type { Backend, Call, NameState, SessionState } from '../../../packages/holdfast/src/spi.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import { type AnySession, queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
 import { tellsExpiriesAs } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
@@ -269,6 +269,26 @@ export const showingBugs: readonly BackendBug[] = [
       return { items: all.slice(Number(cursor), end), next: end < all.length ? String(end) : null }
     },
   })),
+  brokenBackend('a list shows what it has shown before', 'C250', (inner) => {
+    const shown = new Map<string, NameState>()
+    return {
+      async list(prefix, page, call) {
+        const { items, next } = await inner.list(prefix, page, call)
+        for (const state of items) shown.set(state.name, state)
+        return { items: [...shown.values()], next }
+      },
+    }
+  }),
+  brokenBackend('a list of sessions shows what it has shown before', 'C251', (inner) => {
+    const shown = new Map<string, SessionState>()
+    return {
+      async sessions(page, call) {
+        const { items, next } = (await inner.sessions?.(page, call)) ?? { items: [], next: null }
+        for (const state of items) shown.set(state.id, state)
+        return { items: [...shown.values()], next }
+      },
+    }
+  }),
   brokenBackend('sessions are listed with their secret ids', 'C229', (inner) => ({
     async sessions(page, call) {
       const found = (await inner.sessions?.(page, call)) ?? { items: [], next: null }
