@@ -18,7 +18,10 @@ export interface IdentityOptions {
   readonly epoch?: number
 }
 
-/** Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+/**
+ * Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. It must be
+ * another one whenever the count of tokens starts again: make it of an id that is created together with the count (G2).
+ */
 export function checkIdentity(options: IdentityOptions): {
   readonly namespace: string
   readonly issuer: string | undefined
