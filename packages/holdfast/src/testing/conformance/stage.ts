@@ -145,7 +145,7 @@ export class Stage {
     const startMs = this.clock.monotonicMs()
     await sleep(1)
     const movesByItself = this.clock.monotonicMs() > startMs
-    await this.passTime(movesByItself ? this.ttlMs * 3 : WATCHED_FOR_MS * 1.5)
+    await this.passTime(movesByItself ? this.ttlMs * 3 : WATCHED_FOR_MS + this.ttlMs)
   }
 
   /** Long enough that whatever is going to happen by itself has happened, much shorter than a TTL. */
