@@ -16,7 +16,7 @@ const MOST_FILES = 420
 const allowances: Readonly<Record<string, number>> = {
   'core and kit': 87_000,
   documents: 58_000,
-  testing: 63_000,
+  testing: 64_000,
   'guards and lockfree': 9_500,
   memory: 9_500,
   sqlite: 35_000,

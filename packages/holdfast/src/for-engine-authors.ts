@@ -26,6 +26,7 @@ export {
   operatorCallExpired,
   pageOf,
   prolongedSince,
+  raisedTtlMs,
   throwIfCancelled,
 } from './kit/backend-kit.ts'
 export { BatchTokens } from './kit/batch-tokens.ts'

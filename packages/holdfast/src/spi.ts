@@ -409,6 +409,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Why the client itself may be the cause of an unanswered call, as a clause (pool exhausted). It is printed after a colon. */
   whyUnanswered?(): string | undefined
 
+  /** Idempotent in the id. A repetition prolongs the session, or answers with the earlier `since`. */
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
   /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
   attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>

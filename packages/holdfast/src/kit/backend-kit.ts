@@ -7,7 +7,7 @@ import { defaults, limits } from '../base/defaults.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
 import { checkNamespace, checkText, compareNames } from '../base/names.ts'
 import { checkInteger } from '../base/options.ts'
-import type { Backend, Call, ClaimState, NameState, Page, PageRequest } from '../spi.ts'
+import type { Backend, BackendInfo, Call, ClaimState, Fencing, NameState, Page, PageRequest } from '../spi.ts'
 
 export { cancelledCall }
 
@@ -18,7 +18,10 @@ export interface IdentityOptions {
   readonly epoch?: number
 }
 
-/** Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+/**
+ * Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. It must be
+ * another one whenever the count of tokens starts again: make it of an id that is created together with the count (G2).
+ */
 export function checkIdentity(options: IdentityOptions): {
   readonly namespace: string
   readonly issuer: string | undefined
@@ -30,6 +33,11 @@ export function checkIdentity(options: IdentityOptions): {
     issuer: issuer === undefined ? undefined : checkText('issuer', issuer, limits.issuerBytes),
     epoch: checkInteger('epoch', epoch, { min: 0, max: limits.maxEpoch }),
   }
+}
+
+/** The TTL that a session is granted: at least `info.ttlMs.min`, and a multiple of its `step`. Core asks for no other. */
+export function raisedTtlMs({ ttlMs: { min, step } }: BackendInfo<Fencing>, askedMs: number): number {
+  return Math.max(min, Math.ceil(askedMs / step) * step)
 }
 
 /**

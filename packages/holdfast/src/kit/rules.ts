@@ -82,14 +82,15 @@ export type Ending = 'released' | 'expired'
 
 /**
  * The rows of an engine within one atomic step. Each method is one look or one change, and tells the event that stands
- * beside it, if the engine has a log. After an error nothing of the whole step may stay.
+ * beside it, if the engine has a log. After an error of such a method nothing of the whole step may stay. It must not be a
+ * HoldfastError: with those a rule refuses one work of the step (`StepWork`).
  */
 export interface Step<O extends Owner = Owner> {
   /** The backend's name, for errors. */
   readonly backend: string
   /** Read on the engine's clock when no other step could come in between any more. */
   readonly nowMs: number
-  /** Hooks that run when the step has been applied, before anyone is told of it. */
+  /** Hooks that run when the step has been applied, before anyone is told of it; also if it has written nothing. */
   readonly afterCommit: { push(hook: () => void): unknown }
 
   dueMs(): number
@@ -105,7 +106,10 @@ export interface Step<O extends Owner = Owner> {
   /** An operator's reason, if the attempt was released by force. */
   forcedBecause(owner: O, attempt: string): string | undefined
 
-  /** Draws a token. `acquired` */
+  /**
+   * Draws a token. `acquired`. Here and in `insertWaiter` the request's capacity becomes that of the name: the rules have checked that
+   * it is the same, or that the name has no claims (it carries data, or is closed) and may have another.
+   */
   insertHolder(owner: O, request: AcquireRequest, data: string | null): Granted
   /** Last in the queue. `waiting` */
   insertWaiter(owner: O, request: AcquireRequest): void
@@ -130,7 +134,10 @@ export interface Step<O extends Owner = Owner> {
    * session held is closed for the lock-delay, from the end of the session's time. `released` or `expired`, `gave-up`
    */
   deleteSession(owner: O, ending: Ending): readonly NameKey[]
-  /** A name that is closed for longer already stays so. */
+  /**
+   * A name that is closed for longer already stays so. `capacity`: that of the claim that has ended, to be shown while the name has
+   * no claims; it binds no request.
+   */
   close(name: NameKey, capacity: number, untilMs: number): void
   /** Opens the names whose closing is over. What else is due, of the engine's own, is done here. */
   openNames(): readonly NameKey[]

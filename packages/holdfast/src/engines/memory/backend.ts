@@ -2,7 +2,7 @@
 
 import { type Clock, instantOf } from '../../base/clock.ts'
 import { publicIdOf, type Random } from '../../base/ids.ts'
-import { pageOf, prolongedSince } from '../../kit/backend-kit.ts'
+import { pageOf, prolongedSince, raisedTtlMs } from '../../kit/backend-kit.ts'
 import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import { forceRelease, forget, resize } from '../../kit/rules.ts'
@@ -70,7 +70,8 @@ export class MemoryBackend implements Backend<'fenced'> {
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { engine, namespace } = this.#begin(call)
     const since = instantOf(this.clock)
-    const session = engine.step((table) => table.open(namespace, request))
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
+    const session = engine.step((table) => table.open(namespace, { ...request, ttlMs }))
     return new MemorySession(this.#connection, session, { ...session, since })
   }
 

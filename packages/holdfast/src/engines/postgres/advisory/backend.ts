@@ -2,6 +2,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { UnsupportedError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
+import { raisedTtlMs } from '../../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,
@@ -131,7 +132,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async #open({ id, ttlMs: asked, holder }: SessionRequest, call: Call): Promise<AdvisorySession> {
-    const ttlMs = Math.ceil(asked)
+    const ttlMs = raisedTtlMs(this.info, asked)
     // Operators can reach the session from its first moment on.
     const listening = this.#connection.listener.ready()
     const since = instantOf(this.clock)

@@ -3,7 +3,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
-import { operatorCallExpired, prolongedSince } from '../../../kit/backend-kit.ts'
+import { operatorCallExpired, prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
@@ -58,7 +58,8 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    const { id, holder, ttlMs } = request
+    const { id, holder } = request
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
     const since = instantOf(this.clock)
     const [row] = await this.#query(call, 'openSession', [id, holder, ttlMs])
     if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')

@@ -2,7 +2,7 @@
 
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
-import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
@@ -69,8 +69,9 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     lifetime.begin(call)
     const since = instantOf(this.clock)
     await this.#connection.prepare(call)
+    const terms = [String(raisedTtlMs(this.info, ttlMs)), holder, channel]
     const granted = await client
-      .run(openSessionScript, [keys.session(id)], [String(ttlMs), holder, channel], call.signal)
+      .run(openSessionScript, [keys.session(id)], terms, call.signal)
       .catch((error: unknown) => {
         throw withoutRights('running scripts that write and publish', error)
       })

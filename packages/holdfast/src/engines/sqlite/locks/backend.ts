@@ -3,7 +3,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
-import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import { forceRelease, forget, resize } from '../../../kit/rules.ts'
 import type {
@@ -51,7 +51,8 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { namespace, machine } = this.#connection
-    const { id, holder, ttlMs } = request
+    const { id, holder } = request
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
     const since = instantOf(this.clock)
     // Expired sessions are removed first, so that a late repetition does not bring one back (T31, revived locks).
     const opened = await this.#connection.prolong(call, (tx) => {
