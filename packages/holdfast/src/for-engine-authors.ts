@@ -45,6 +45,7 @@ export type {
   NameStore,
   Prolonged,
 } from './kit/conditional-store.ts'
+export { connectFailure } from './kit/connect-failure.ts'
 export {
   type FollowedLog,
   followLog,
@@ -55,6 +56,7 @@ export {
   PROLONGED_EVERY_MS,
   WATCHED_FOR_MS,
 } from './kit/follow-log.ts'
+export { type FrameHead, Frames, MalformedError } from './kit/frames.ts'
 export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'

@@ -17,11 +17,11 @@ import {
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
+import { Frames, MalformedError } from '../../../kit/frames.ts'
 import type { Asked, MemberConnection } from '../../../kit/members.ts'
 import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
-import { Frames } from './frames.ts'
 import type { EtcdAnswer, Method } from './messages.ts'
-import { MalformedError, type Schema, Writer } from './protobuf.ts'
+import { grpcHead, type Schema, Writer } from './protobuf.ts'
 
 /** Certificates, as `node:tls` takes them. */
 export interface EtcdTls extends Pick<SecureContextOptions, 'ca' | 'cert' | 'key' | 'passphrase'> {
@@ -267,7 +267,7 @@ export class Channel implements MemberConnection {
     let limit: Timer | undefined = messages === 'one' ? limited() : undefined
     this.#inFlight.add(opened)
     this.#listen()
-    const frames = new Frames()
+    const frames = new Frames(grpcHead)
     let hasBegun = false
     let bytes = 0
     let status: IncomingHttpHeaders | undefined

@@ -6,6 +6,7 @@ import {
   isHoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
+import { connectFailure } from '../../../kit/connect-failure.ts'
 
 /** The status of a gRPC call that is not OK. */
 export class EtcdError extends Error {
@@ -128,13 +129,11 @@ export function connectionFailure(
   what: (Error & { readonly code?: string }) | 'closed' | 'silent',
 ): string {
   const isSecure = host.startsWith('https:')
-  const { code = '', message } =
+  const failure =
     typeof what === 'object' ? what : { message: what === 'closed' ? 'it was closed' : 'no answer in time' }
-  if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
-    return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
-  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))
-    return `${host} is not known: ${message}. Check the name of the host`
-  if (code === 'ECONNREFUSED') return `nothing listens at ${host}: ${message}. Start etcd. ${WRONG_PORT}`
+  const known = connectFailure(host, failure, { start: 'Start etcd', ports: WRONG_PORT })
+  if (known !== undefined) return known
+  const { message } = failure
   if (isConnected && isSecure)
     return `${host} has accepted TLS, but does not speak HTTP/2: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${WRONG_PORT}`
   if (isConnected && what === 'silent')
