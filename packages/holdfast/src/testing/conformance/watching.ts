@@ -197,7 +197,6 @@ export const watchingCases = topic('watching', [
     rule: 'C248',
     title:
       'a watcher that comes back after a long time sees all that it missed, or is told that there is a gap',
-    touches: 'client',
     needs: ['watch'],
     async play(stage) {
       const first = await Watcher.start(stage)
