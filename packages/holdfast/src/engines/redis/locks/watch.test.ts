@@ -131,9 +131,9 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
           await session.release(await take(session, request('passing')), release, call())
         await until('the events', () => watcher.events.length === 20)
       })
-      // How many messages wake one reading depends on how fast they come.
+      // How many messages wake one reading depends on how fast they come. On a slow machine the log is prolonged meanwhile.
       const { evalsha = 0, get = 0, xrange = 0, ...changes } = commands
-      assert(evalsha - xrange <= 20 && xrange <= 30 && get <= 80, JSON.stringify(commands))
+      assert(evalsha - xrange <= 25 && xrange <= 30 && get <= 80, JSON.stringify(commands))
       return changes
     }
     assert.deepEqual(await costWith(10), await costWith(1_000))
