@@ -67,7 +67,7 @@ export const faults: TrapSection = {
       postgres: { reason: 'a primary answers by itself; its death ends the connection' },
       'postgres-advisory': { reason: 'a primary answers by itself; its death ends the connection' },
       etcd: {
-        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
+        test: 'T98 what is in flight when the leader is gone (kill) is asked again, and answered by its successor',
       },
       consul: {
         test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',

@@ -26,11 +26,20 @@ export class Lane {
   #pumping = false
   #poked: () => void = () => {}
 
-  constructor(from: Socket, to: () => Socket, treatment: () => Treatment) {
+  /** `rewrite` changes the first bytes. */
+  constructor(
+    from: Socket,
+    to: () => Socket,
+    treatment: () => Treatment,
+    rewrite: (first: Buffer) => Buffer = (first) => first,
+  ) {
     this.#from = from
     this.#to = to
     this.#treatment = treatment
-    from.on('data', (bytes) => this.#arrive(bytes))
+    from.once('data', (first) => {
+      this.#arrive(rewrite(first))
+      from.on('data', (bytes) => this.#arrive(bytes))
+    })
     from.on('end', () => this.#enqueue({ end: 'end', arrived: performance.now() }))
     from.on('error', () => this.#enqueue({ end: 'reset', arrived: performance.now() }))
     from.on('close', (failed) => {

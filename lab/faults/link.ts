@@ -27,6 +27,7 @@ export class ProxyLink implements Link {
     client: Socket,
     target: Address,
     treatment: (link: Link, direction: 'up' | 'down') => Treatment,
+    rewrite?: (first: Buffer) => Buffer,
   ) {
     this.#client = client
     this.#target = target
@@ -35,6 +36,7 @@ export class ProxyLink implements Link {
       client,
       () => this.#dial(),
       () => treatment(this, 'up'),
+      rewrite,
     )
     client.once('close', () => this.#checkGone())
   }

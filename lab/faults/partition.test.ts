@@ -9,6 +9,7 @@ import {
   connectZooKeeper,
   type EtcdCluster,
   fetchJson,
+  noNode,
   redisCall,
   type Server,
   startConsul,
@@ -17,6 +18,8 @@ import {
   startZooKeeper,
   waitFor,
   wanted,
+  type ZooKeeperClient,
+  type ZooKeeperError,
 } from '../servers/index.ts'
 import { kill, pause, resume, startProxy } from './index.ts'
 
@@ -144,6 +147,49 @@ describe.concurrent('cut off', () => {
         using again = await connectZooKeeper(follower)
         return (await again.get('/value')).data === 'after'
       })
+    },
+  )
+
+  test.runIf(wanted('zookeeper'))(
+    'ZooKeeper: a stall in one direction keeps back what one member sends to another, and nothing else',
+    async () => {
+      await using ensemble = await startZooKeeper({ members: 3, partitions: true })
+      const leader = await ensemble.leader()
+      const follower = ensemble.members.find((member) => member !== leader) as Server
+      const patience = { patienceMs: 60_000 }
+      using atLeader = await connectZooKeeper(leader, patience)
+      using atFollower = await connectZooKeeper(follower, patience)
+      // A client's own reads wait behind its writes.
+      using another = await connectZooKeeper(follower, patience)
+      const isSeen = (client: ZooKeeperClient, path: string) =>
+        client.get(path).then(
+          () => true,
+          (error: ZooKeeperError) => error.code !== noNode && Promise.reject(error),
+        )
+      const created = async (path: string) => {
+        let isAnswered = false
+        const creating = atFollower.create(path).then(() => {
+          isAnswered = true
+        })
+        return { creating, isAnswered: () => isAnswered }
+      }
+
+      ensemble.stall(leader, follower)
+      const unheard = await created('/unheard')
+      await waitFor('the leader to have it', () => isSeen(atLeader, '/unheard'))
+      assert.equal(unheard.isAnswered(), false)
+      assert.equal(await isSeen(another, '/unheard'), false)
+      ensemble.heal()
+      await unheard.creating
+
+      ensemble.stall(follower, leader)
+      const unsaid = await created('/unsaid')
+      await atLeader.create('/said')
+      await waitFor('the follower to hear of it', () => isSeen(another, '/said'))
+      assert.equal(await isSeen(atLeader, '/unsaid'), false)
+      assert.equal(unsaid.isAnswered(), false)
+      ensemble.heal()
+      await unsaid.creating
     },
   )
 

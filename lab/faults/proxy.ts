@@ -12,6 +12,8 @@ export type Direction = 'up' | 'down' | 'both'
 export interface ProxyOptions {
   /** Tells connections apart by the first bytes that the client sends. */
   readonly label?: (firstBytes: Buffer) => string
+  /** What is sent to the server in place of the client's first bytes. */
+  readonly rewrite?: (firstBytes: Buffer) => Buffer
 }
 
 /** Which connections a fault is for; all of them, also future ones, if left out. */
@@ -28,15 +30,17 @@ export class FaultyProxy implements AsyncDisposable, Address {
   port = 0
   readonly target: Address
   readonly #label: (firstBytes: Buffer) => string
+  readonly #rewrite: ((firstBytes: Buffer) => Buffer) | undefined
   readonly #links = new Set<ProxyLink>()
   #server: NetServer | null = null
   #faults: Fault[] = []
   #refusing = false
   #recordings: Recording[] = []
 
-  constructor(target: Address, { label = () => '' }: ProxyOptions = {}) {
+  constructor(target: Address, { label = () => '', rewrite }: ProxyOptions = {}) {
     this.target = target
     this.#label = label
+    this.#rewrite = rewrite
   }
 
   /** How many connections there are now. */
@@ -137,7 +141,8 @@ export class FaultyProxy implements AsyncDisposable, Address {
       client.resetAndDestroy()
       return
     }
-    const link = new ProxyLink(client, this.target, (each, direction) => this.#treatmentOf(each, direction))
+    const treatment = (each: Link, direction: 'up' | 'down') => this.#treatmentOf(each, direction)
+    const link = new ProxyLink(client, this.target, treatment, this.#rewrite)
     this.#links.add(link)
     client.prependListener('data', (bytes: Buffer) => {
       if (link.label === '') link.label = this.#label(bytes)

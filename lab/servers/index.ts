@@ -21,5 +21,11 @@ export { newFolder } from './run.ts'
 export type { Server } from './server.ts'
 export { type Patience, waitFor } from './wait.ts'
 export { wanted } from './wanted.ts'
-export { modeOf, startZooKeeper, type ZooKeeperEnsemble, type ZooKeeperOptions } from './zookeeper.ts'
+export {
+  fourLetterWord,
+  modeOf,
+  startZooKeeper,
+  type ZooKeeperEnsemble,
+  type ZooKeeperOptions,
+} from './zookeeper.ts'
 export { connectZooKeeper, noNode, type ZooKeeperClient, ZooKeeperError } from './zookeeper-client.ts'

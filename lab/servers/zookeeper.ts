@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 import type { Clock } from '../faults/clock-shim.ts'
@@ -18,6 +18,8 @@ export interface ZooKeeperOptions {
   /** Lets the members talk through proxies, so that one can be cut off from the others. Clients still reach it. */
   readonly partitions?: boolean
   readonly clock?: Clock
+  /** Serves TLS beside plain text, and asks clients for a certificate. PEM files; the key is in PKCS #8. */
+  readonly tls?: { readonly ca: string; readonly cert: string; readonly key: string }
   /** Further lines of its configuration. */
   readonly settings?: Readonly<Record<string, string>>
 }
@@ -27,6 +29,8 @@ export interface ZooKeeperEnsemble extends Cluster {
   leader(): Promise<Server>
   /** Nothing passes between this member and the others, in either direction. */
   cutOff(member: Server): void
+  /** What `from` sends to `to` does not arrive before the network heals. The other direction passes. */
+  stall(from: Server, to: Server): void
   heal(): void
 }
 
@@ -58,15 +62,17 @@ export async function startZooKeeper(options: ZooKeeperOptions = {}): Promise<Zo
   const stop = async () => {
     await Promise.all([cluster.stop(), mesh?.close()])
   }
+  const between = () => {
+    if (mesh === null) throw new Error('this ZooKeeper was started without partitions')
+    return mesh
+  }
   return {
     ...cluster,
     stop,
     [Symbol.asyncDispose]: stop,
     leader: () => waitFor('a leader of ZooKeeper', () => findLeader(members)),
-    cutOff(member) {
-      if (mesh === null) throw new Error('this ZooKeeper was started without partitions')
-      mesh.cutOff(members.indexOf(member))
-    },
+    cutOff: (member) => between().cutOff(members.indexOf(member)),
+    stall: (from, to) => between().stall(members.indexOf(from), members.indexOf(to)),
     heal: () => mesh?.heal(),
   }
 }
@@ -75,7 +81,7 @@ function startMember(
   plan: Plan,
   self: number,
   peers: readonly PeerPorts[],
-  { tickMs = 200, fsync = false, clock, settings }: ZooKeeperOptions,
+  { tickMs = 200, fsync = false, partitions = false, clock, tls, settings }: ZooKeeperOptions,
 ): Promise<Server> {
   const { name, port, quorum, election } = plan
   const found = need('zookeeper')
@@ -83,7 +89,8 @@ function startMember(
   const all: Record<string, string | number> = {
     tickTime: tickMs,
     minSessionTimeout: 2 * tickMs,
-    initLimit: 50,
+    // A member that takes itself for elected waits so long for followers: after a partition that costs the most time.
+    initLimit: partitions ? 20 : 50,
     syncLimit: 20,
     dataDir: join(folder, 'data'),
     clientPort: port,
@@ -94,9 +101,12 @@ function startMember(
     ...(peers.length === 1
       ? {}
       : Object.fromEntries(peers.map((peer, i) => [`server.${i + 1}`, serverLine(peer)]))),
+    ...(tls && tlsSettings(tls, join(folder, 'server.pem'))),
     ...settings,
   }
   mkdirSync(join(folder, 'data'))
+  if (tls)
+    writeFileSync(join(folder, 'server.pem'), readFileSync(tls.key, 'utf8') + readFileSync(tls.cert, 'utf8'))
   writeFileSync(join(folder, 'data/myid'), String(self + 1))
   const configuration = join(folder, 'zoo.cfg')
   writeFileSync(
@@ -134,9 +144,26 @@ function serverLine({ quorum, election }: PeerPorts): string {
   return `${host}:${quorum}:${election}`
 }
 
-/** Without a logger beside it, it says nothing at all, and a failed start would be a riddle. */
+function tlsSettings({ ca }: NonNullable<ZooKeeperOptions['tls']>, keyAndCertificate: string) {
+  return {
+    serverCnxnFactory: 'org.apache.zookeeper.server.NettyServerCnxnFactory',
+    // The state of a member is asked for in plain text.
+    'client.portUnification': 'true',
+    'authProvider.x509': 'org.apache.zookeeper.server.auth.X509AuthenticationProvider',
+    'ssl.clientAuth': 'need',
+    'ssl.keyStore.location': keyAndCertificate,
+    'ssl.keyStore.type': 'PEM',
+    'ssl.trustStore.location': ca,
+    'ssl.trustStore.type': 'PEM',
+  }
+}
+
+/** Without a logger beside it, it says nothing at all, and a failed start would be a riddle. Debian's jar forgets parts of Netty. */
 function classPath(jar: string): string {
-  return [jar, join(dirname(jar), 'slf4j-simple.jar')].filter((path) => existsSync(path)).join(':')
+  const beside = ['slf4j-simple.jar', 'netty-codec.jar', 'netty-resolver.jar'].map((name) =>
+    join(dirname(jar), name),
+  )
+  return [jar, ...beside].filter((path) => existsSync(path)).join(':')
 }
 
 async function findLeader(members: readonly Server[]): Promise<Server | null> {
@@ -152,7 +179,11 @@ export async function modeOf(address: { host: string; port: number }): Promise<s
   return /^Mode: (\w+)/m.exec(answer)?.[1] ?? null
 }
 
-function fourLetterWord({ host, port }: { host: string; port: number }, word: string): Promise<string> {
+/** What a member answers to one of its commands of four letters. */
+export function fourLetterWord(
+  { host, port }: { host: string; port: number },
+  word: string,
+): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ host, port })
     let answer = ''

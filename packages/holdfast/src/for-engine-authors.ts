@@ -26,8 +26,8 @@ export {
   operatorCallExpired,
   pageOf,
   prolongedSince,
+  raisedTtlMs,
   throwIfCancelled,
-  tokenGrant,
 } from './kit/backend-kit.ts'
 export { BatchTokens } from './kit/batch-tokens.ts'
 export {
@@ -46,14 +46,15 @@ export type {
   Prolonged,
 } from './kit/conditional-store.ts'
 export {
-  asNotApplied,
+  asFailedRead,
   ConnectionError,
+  connectFailure,
   connectionFailure,
   type Dialled,
   type DialledEngine,
   malformed,
   messageOf,
-} from './kit/connection-failures.ts'
+} from './kit/connect-failure.ts'
 export {
   type FollowedLog,
   followLog,
@@ -64,6 +65,7 @@ export {
   PROLONGED_EVERY_MS,
   WATCHED_FOR_MS,
 } from './kit/follow-log.ts'
+export { type FrameHead, Frames, MalformedError } from './kit/frames.ts'
 export { ifInstalled, noneInstalled } from './kit/if-installed.ts'
 export { describeInfo } from './kit/info.ts'
 export { type Asker, Lane, type LaneOptions, type Sent } from './kit/lane.ts'
@@ -87,36 +89,12 @@ export {
 } from './kit/ordered-store.ts'
 export { type PolledKeys, PolledWatches, type PolledWatchesOptions } from './kit/polled-watches.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
-export {
-  type Admission,
-  abandon,
-  closeSession,
-  type Ending,
-  enqueue,
-  expire,
-  type FirstWaiter,
-  forceRelease,
-  forget,
-  type Granted,
-  type Kept,
-  keepAlive,
-  type NameKey,
-  type NameSituation,
-  type OperatorTerms,
-  type Owner,
-  promote,
-  type Queueing,
-  release,
-  resize,
-  type Situation,
-  type Step,
-  setData,
-  tryAcquire,
-} from './kit/rules.ts'
+export * from './kit/rules.ts'
 export {
   compareClaims,
   type FoundClaim,
   type GrantFacts,
+  grantOf,
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
@@ -124,7 +102,7 @@ export { type Done, StepSession, type StepWaiter, type StepWork } from './kit/st
 export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
 export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
 export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'
-export { type NameFacts, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
+export { type NameFacts, type QueuedClaim, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
 export {
   asCount,
   asFlag,

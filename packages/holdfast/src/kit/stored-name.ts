@@ -7,6 +7,7 @@
  */
 import type { ClaimState, HolderState, Mode, NameState } from '../spi.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
+import { claimState } from './backend-kit.ts'
 import type { ClaimRecord, DataRecord } from './claim-records.ts'
 import { isEligible, type QueueEntry, type QueueView } from './ordered-store.ts'
 import { type ToldEvent, toldEvent } from './watching.ts'
@@ -154,9 +155,8 @@ export class StoredName<C extends QueuedClaim = StoredClaim> {
 }
 
 function stateOf({ id, mode, record }: StoredClaim): ClaimState {
-  const { session, weight, note, owner } = record
-  const shown = { id, holder: session.holder, mode, weight, session: session.id, ttlMs: session.ttlMs }
-  return { ...shown, ...(owner !== undefined && { owner }), ...(note !== undefined && { note }) }
+  const { id: session, holder, ttlMs } = record.session
+  return claimState({ ...record, id, holder, mode, session, ttlMs })
 }
 
 export function toldOf(

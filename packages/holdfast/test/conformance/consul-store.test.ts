@@ -30,7 +30,8 @@ describe.runIf(wanted('consul'))('three servers', () => {
               { id, ttlMs: 60_000, holder: 'ada', lockDelayMs },
               call(),
             )
-            return { claims, end: () => claims.close(call()) }
+            const find = async () => (await backend.findClaims({ id }, call()))?.claims ?? null
+            return { claims, end: () => claims.close(call()), find }
           },
           close: () => backend[Symbol.asyncDispose](),
         }

@@ -10,7 +10,7 @@ import { cancelledCall } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { askAgain } from '../../../kit/asking-again.ts'
-import { asNotApplied, ConnectionError, malformed } from '../../../kit/connection-failures.ts'
+import { asFailedRead, ConnectionError, malformed } from '../../../kit/connect-failure.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
 import { asUnavailable, ConsulError, connectionFailure, isDenied, isForAnotherMember } from './failures.ts'
@@ -161,7 +161,7 @@ export class ConsulClient {
     try {
       return this.#read(question, member, await this.#members.answered(member, ask, call, silence))
     } catch (error) {
-      throw question.isRead ? asNotApplied(error) : error
+      throw question.isRead ? asFailedRead(error) : error
     }
   }
 

@@ -1,6 +1,6 @@
 /** Classifies Consul's errors: whether the request may have been applied, and whether another member may answer it. */
 import { BackendUnavailableError, HoldfastError, UnsupportedError } from '../../../base/errors.ts'
-import { ConnectionError, connectionFailure as describeFailure } from '../../../kit/connection-failures.ts'
+import { ConnectionError, connectionFailure as describeFailure } from '../../../kit/connect-failure.ts'
 
 /** A status that is no answer to the request. */
 export class ConsulError extends Error {
@@ -63,7 +63,7 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
 const consul = {
   name: 'Consul',
   protocol: 'HTTP as Consul does',
-  wrongPort:
+  ports:
     'Check host and port: the port for clients of Consul is 8500, or 8501 with TLS. It also closes connections above `http_max_conns_per_client`',
   plain: 'consul:// (in `hosts`: http://)',
   secure: 'consuls:// (in `hosts`: https://)',

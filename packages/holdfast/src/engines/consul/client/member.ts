@@ -11,7 +11,7 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
 import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
-import { ConnectionError, malformed } from '../../../kit/connection-failures.ts'
+import { ConnectionError, malformed } from '../../../kit/connect-failure.ts'
 import type { Asked, MemberConnection } from '../../../kit/members.ts'
 import { connectionFailure } from './failures.ts'
 

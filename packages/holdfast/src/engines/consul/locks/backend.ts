@@ -2,18 +2,19 @@
 import { instantOf } from '../../../base/clock.ts'
 import { UnsupportedError } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
+import { raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { StoreBackend } from '../../../kit/store-backend.ts'
 import type { BackendInfo, Call, SessionHandle, SessionRequest } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { clusterFindings } from './diagnosis.ts'
 import { ConsulNames } from './names.ts'
-import type { FoundClaim, OpenedSession } from './records.ts'
+import type { ConsulClaim, OpenedSession } from './records.ts'
 import { ConsulClaims } from './store.ts'
 
 const MAX_LOCK_DELAY_MS = 60_000
 
-export class ConsulBackend extends StoreBackend<FoundClaim> {
+export class ConsulBackend extends StoreBackend<ConsulClaim> {
   readonly #connection: Connection
   readonly #checks: readonly string[]
 
@@ -34,7 +35,7 @@ export class ConsulBackend extends StoreBackend<FoundClaim> {
     if (lockDelayMs > MAX_LOCK_DELAY_MS)
       throw new UnsupportedError(`Consul keeps a name closed for ${MAX_LOCK_DELAY_MS} ms at most.`)
     const { client, keys } = this.#connection
-    const ttlMs = Math.max(asked, this.info.ttlMs.min)
+    const ttlMs = raisedTtlMs(this.info, asked)
     const since = instantOf(this.clock)
     const terms = { ttlMs, checks: this.#checks }
     const session = await consul.createSession(client, { ...terms, behavior: 'delete' }, call)

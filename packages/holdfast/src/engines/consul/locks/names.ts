@@ -8,19 +8,19 @@ import type { StoredName } from '../../../kit/stored-name.ts'
 import type { Call, PageRequest, SessionState } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import type { Connection } from './connection.ts'
-import { type FoundClaim, nameIn } from './records.ts'
+import { type ConsulClaim, nameIn } from './records.ts'
 
 /** Sessions whose capacities fit into one transaction. */
 const MAX_SESSIONS = 60
 
-export class ConsulNames implements NameStore<FoundClaim> {
+export class ConsulNames implements NameStore<ConsulClaim> {
   readonly #connection: Connection
 
   constructor(connection: Connection) {
     this.#connection = connection
   }
 
-  async read(name: string, call: Call): Promise<StoredName<FoundClaim>> {
+  async read(name: string, call: Call): Promise<StoredName<ConsulClaim>> {
     const { keys } = this.#connection
     return nameIn(keys, await this.#connection.readNames([keys.name(name)], call))
   }
@@ -47,7 +47,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
     return pageOf(states, page, ({ id }) => id)
   }
 
-  async endClaim({ key, revision, session, name, attempt }: FoundClaim, mark: MarkRecord, call: Call) {
+  async endClaim({ key, revision, session, name, attempt }: ConsulClaim, mark: MarkRecord, call: Call) {
     const { client, keys, lifetime } = this.#connection
     lifetime.begin(call)
     const operations = [
@@ -60,7 +60,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
   }
 
   /** The new capacity goes with every session that has claims, so it lasts as long as the last of them. */
-  changeCapacity(name: string, seen: StoredName<FoundClaim>, capacity: number, call: Call) {
+  changeCapacity(name: string, seen: StoredName<ConsulClaim>, capacity: number, call: Call) {
     const { keys } = this.#connection
     const sessions = [...new Set(seen.claims.map(({ session }) => session))]
     if (sessions.length > MAX_SESSIONS)
@@ -73,7 +73,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
     return this.#alone(name, seen, writes, call)
   }
 
-  async deleteData(name: string, seen: StoredName<FoundClaim>, call: Call) {
+  async deleteData(name: string, seen: StoredName<ConsulClaim>, call: Call) {
     if (seen.claims.length > 0) return false
     return this.#alone(name, seen, [consul.remove(this.#connection.keys.of(name, 'data'))], call)
   }
@@ -85,7 +85,7 @@ export class ConsulNames implements NameStore<FoundClaim> {
    */
   async #alone(
     name: string,
-    seen: StoredName<FoundClaim>,
+    seen: StoredName<ConsulClaim>,
     writes: readonly consul.Operation[],
     call: Call,
   ): Promise<boolean> {
@@ -110,8 +110,8 @@ export class ConsulNames implements NameStore<FoundClaim> {
 }
 
 /** The claims, capacities and data are those that were seen. */
-function isSame(seen: StoredName<FoundClaim>, now: StoredName<FoundClaim>): boolean {
-  const written = ({ claims, versions }: StoredName<FoundClaim>) =>
+function isSame(seen: StoredName<ConsulClaim>, now: StoredName<ConsulClaim>): boolean {
+  const written = ({ claims, versions }: StoredName<ConsulClaim>) =>
     [...claims.map(({ key, revision }) => `${key} ${revision}`), ...(versions ?? [])].sort().join('\n')
   return written(seen) === written(now)
 }

@@ -23,7 +23,7 @@ export function claimValue(record: ClaimRecord, mode: Mode, at: number, granted:
 }
 
 /** A claim that was found. `revision`: the index of its last write. */
-export interface FoundClaim extends StoredClaim {
+export interface ConsulClaim extends StoredClaim {
   readonly session: string
   readonly revision: bigint
 }
@@ -43,7 +43,7 @@ export function tombstonesIn(keys: Keys, entries: readonly Entry[]): Entry[] {
   })
 }
 
-export function foundClaim(keys: Keys, { key, value, session = '', created, modified }: Entry): FoundClaim {
+export function consulClaim(keys: Keys, { key, value, session = '', created, modified }: Entry): ConsulClaim {
   const { name, id: attempt } = keys.parse(key)
   const { mode, at, granted, ...record } = JSON.parse(value) as ClaimValue
   const { weight, capacity } = record
@@ -58,7 +58,7 @@ export function nameIn(
   keys: Keys,
   entries: readonly Entry[],
   { tombstones: isTried, lookAgainMs }: NameView = {},
-): StoredName<FoundClaim> {
+): StoredName<ConsulClaim> {
   const ofKind = (...kinds: readonly string[]) =>
     entries.filter(({ key }) => kinds.includes(keys.parse(key).kind))
   const tombstones = tombstonesIn(keys, entries)
@@ -72,7 +72,7 @@ export function nameIn(
   const compared = [...ofKind('capacity', 'data'), ...(isTried === undefined ? [] : tombstones)]
   return new StoredName({
     version: entries.reduce((latest, { modified }) => (modified > latest ? modified : latest), 0n),
-    claims: ofKind('c').map((entry) => foundClaim(keys, entry)),
+    claims: ofKind('c').map((entry) => consulClaim(keys, entry)),
     closedBy: [...ofKind('kept', 'operator').map(({ key, created: order }) => ({ key, order })), ...closed],
     capacities: ofKind('capacity').map(({ value, modified: order }) => ({ order, capacity: Number(value) })),
     versions: new Map(compared.map(({ key, modified }) => [key, modified])),

@@ -25,10 +25,10 @@ import * as consul from '../client/index.ts'
 import { type Connection, takingAway, unavailable, unreadable } from './connection.ts'
 import { tokens } from './keys.ts'
 import {
+  type ConsulClaim,
   claimsIn,
   claimValue,
-  type FoundClaim,
-  foundClaim,
+  consulClaim,
   markIn,
   nameIn,
   type OpenedSession,
@@ -49,7 +49,7 @@ export interface SessionRef {
   readonly provenAt: Instant | null
 }
 
-export class ConsulClaims implements ClaimStore<FoundClaim> {
+export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly comparesOrder = false
   readonly #connection: Connection
   readonly #session: SessionRef
@@ -67,7 +67,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     this.#provenAt = session.provenAt
   }
 
-  join(request: AcquireRequest, _mayWait: boolean, call: Call): Promise<Joined<FoundClaim>> {
+  join(request: AcquireRequest, _mayWait: boolean, call: Call): Promise<Joined<ConsulClaim>> {
     return this.#join(request, [consul.absent(this.#mark(request))], call)
   }
 
@@ -75,7 +75,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     request: AcquireRequest,
     condition: readonly consul.Operation[],
     call: Call,
-  ): Promise<Joined<FoundClaim>> {
+  ): Promise<Joined<ConsulClaim>> {
     const { name, attempt, capacity, mode } = request
     const { keys } = this.#connection
     const { id, record } = this.#session
@@ -110,7 +110,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     return { ...grant, mayLandAgain }
   }
 
-  async look(claim: Claim, call: Call): Promise<StoredName<FoundClaim>> {
+  async look(claim: Claim, call: Call): Promise<StoredName<ConsulClaim>> {
     const own = this.#key(claim)
     const woken = this.#woken.get(own)
     this.#woken.delete(own)
@@ -126,7 +126,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     { key: own, order }: QueueEntry,
     seen: QueueView | null,
     call: Call,
-  ): Promise<GrantedByStore | StoredName<FoundClaim>> {
+  ): Promise<GrantedByStore | StoredName<ConsulClaim>> {
     const { name, attempt, mode } = request
     const { id, record } = this.#session
     const { keys } = this.#connection
@@ -211,13 +211,13 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     return markIn(await this.#entry(this.#mark(claim), call))
   }
 
-  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+  async held(claim: GrantedClaim, call: Call): Promise<ConsulClaim | undefined> {
     const entry = await this.#entry(this.#key(claim), call)
-    return entry && foundClaim(this.#connection.keys, entry)
+    return entry && consulClaim(this.#connection.keys, entry)
   }
 
   /** It is never asked again: a late copy would undo what the same holder has stored since. */
-  async putData({ name, key, revision }: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
+  async putData({ name, key, revision }: ConsulClaim, record: DataRecord, call: Call): Promise<boolean> {
     const { client, keys } = this.#connection
     const isOwn = [consul.unchanged(key, revision), consul.lockedBy(key, this.#session.id)]
     const cell = consul.set(keys.of(name, 'data'), JSON.stringify(record))
@@ -314,7 +314,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     const byKey = new Map(found.map((entry) => [entry.key, entry]))
     const lost = held.filter((claim) => {
       const entry = byKey.get(this.#key(claim))
-      return entry?.session !== id || String(foundClaim(keys, entry).token) !== claim.grantId
+      return entry?.session !== id || String(consulClaim(keys, entry).token) !== claim.grantId
     })
     const listed = new Set(held.map(({ attempt }) => attempt))
     const deleted = new Set(
@@ -344,7 +344,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
   }
 
   /** Why nothing was joined: the attempt has a key, or there is no session. */
-  async #notJoined(request: AcquireRequest, what: string, call: Call): Promise<Joined<FoundClaim>> {
+  async #notJoined(request: AcquireRequest, what: string, call: Call): Promise<Joined<ConsulClaim>> {
     if (/invalid session/.test(what)) return { kind: 'session-gone' }
     const { keys } = this.#connection
     const { key: session, id } = this.#session
@@ -379,7 +379,7 @@ export class ConsulClaims implements ClaimStore<FoundClaim> {
     return (await this.#connection.read([key], call)).entries[0]
   }
 
-  #name(entries: readonly consul.Entry[], tombstones?: 'try'): StoredName<FoundClaim> {
+  #name(entries: readonly consul.Entry[], tombstones?: 'try'): StoredName<ConsulClaim> {
     return nameIn(this.#connection.keys, entries, { tombstones, lookAgainMs: LOOK_AGAIN_MS })
   }
 

@@ -15,7 +15,7 @@ import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SharedWork } from '../../../base/shared-work.ts'
 import { askAgain } from '../../../kit/asking-again.ts'
-import { asNotApplied, ConnectionError, malformed, messageOf } from '../../../kit/connection-failures.ts'
+import { asFailedRead, ConnectionError, malformed, messageOf } from '../../../kit/connect-failure.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
@@ -35,8 +35,8 @@ export interface EtcdClientOptions {
 const CONNECT_LIMIT_MS = 1_000
 /** etcd makes its answer slow on purpose. */
 const AUTHENTICATION_LIMIT_MS = 5_000
-/** An election takes one to two seconds with etcd's defaults. */
-const AGAIN_AFTER_MS = 1_500
+/** What is in flight when a leader dies is answered so long after the election, at the latest (T98, dropped proposals). */
+const AGAIN_AFTER_MS = 1_000
 
 export class EtcdClient {
   readonly backend: string
@@ -101,7 +101,7 @@ export class EtcdClient {
         try {
           return await this.#askOn(channel, method, message, metadata, call, onSilence)
         } catch (failure) {
-          const error = changesNothing(method, message) ? asNotApplied(failure) : failure
+          const error = changesNothing(method, message) ? asFailedRead(failure) : failure
           if (!isStaleToken(error) || hasNewToken || this.#clock.monotonicMs() >= untilMs) throw error
           this.forgetToken(metadata)
         }

@@ -5,7 +5,7 @@ import {
   isHoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
-import { ConnectionError, connectionFailure as describeFailure } from '../../../kit/connection-failures.ts'
+import { ConnectionError, connectionFailure as describeFailure } from '../../../kit/connect-failure.ts'
 
 /** The status of a gRPC call that is not OK. */
 export class EtcdError extends Error {
@@ -102,7 +102,7 @@ const WRONG_PORT = 'Check host and port: the port for clients of etcd is 2379'
 const etcd = {
   name: 'etcd',
   protocol: 'HTTP/2',
-  wrongPort: WRONG_PORT,
+  ports: WRONG_PORT,
   plain: 'etcd:// (in `hosts`: http://)',
   secure: 'etcds:// (in `hosts`: https://)',
 }

@@ -2,6 +2,7 @@
  * Protocol buffers, as far as etcd's messages need them. A message is described by a table of its fields; what the table does not
  * name is skipped when it is read. Integers are numbers: revisions and our lease ids stay below 2^53.
  */
+import { type FrameHead, MalformedError } from '../../../kit/frames.ts'
 
 /** `id`: an unsigned number of 64 bits that is only shown, as hexadecimal text. */
 type Scalar = 'int' | 'bool' | 'text' | 'id'
@@ -31,9 +32,6 @@ const VARINT = 0
 const FIXED_64 = 1
 const DELIMITED = 2
 const FIXED_32 = 5
-
-/** Bytes that are not a message of this protocol. Nothing may be concluded from them. */
-export class MalformedError extends Error {}
 
 export class Schema<T> {
   #fields: readonly KnownField[] = []
@@ -246,4 +244,13 @@ class Reader {
       if (byte < 0x80) return [low >>> 0, high >>> 0]
     }
   }
+}
+
+/** A byte that says "not compressed", and the length. */
+export const grpcHead: FrameHead = {
+  bytes: 5,
+  lengthOf(bytes, at) {
+    if (bytes[at] !== 0) throw new MalformedError('a message is compressed, which was not asked for')
+    return bytes.readUInt32BE(at + 1)
+  },
 }

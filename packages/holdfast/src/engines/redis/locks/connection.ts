@@ -12,7 +12,7 @@ import { checkServer, type ServerDemands } from './diagnosis.ts'
 import { withoutRights } from './failures.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
 import { Sender } from './sender.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { RedisWaitingRoom } from './waiting-room.ts'
 
 export interface ConnectionOptions {
   readonly client: RedisConnection
@@ -31,7 +31,7 @@ export class Connection {
   readonly random: Random
   readonly lifetime: Lifetime
   readonly sender: Sender
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   /** Where grants for this process are pushed to. */
   readonly channel: string
   /** The first argument of every script about a name: see `scripts/prelude.ts`. */
@@ -55,7 +55,7 @@ export class Connection {
     const tokens = isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
     this.setting = isCluster ? tokens : tokens + keyPrefix + keys.watch
     this.sender = new Sender(this)
-    this.room = new WaitingRoom({
+    this.room = new RedisWaitingRoom({
       clock,
       random,
       pollMs,

@@ -80,13 +80,7 @@ export class Sender {
         answers[index] = settled instanceof Error ? settled : (settled[at] as ScriptAnswer | Error)
       if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
     }
-    const bySlot = new Map<number, number[]>()
-    for (const [index, request] of requests.entries()) {
-      const slot = this.#slotOf(request)
-      const indexes = bySlot.get(slot) ?? []
-      indexes.push(index)
-      bySlot.set(slot, indexes)
-    }
+    const bySlot = Map.groupBy(requests.keys(), (index) => this.#slotOf(requests[index] as Request))
     const sending: Promise<void>[] = []
     for (const indexes of bySlot.values())
       for (let start = 0; start < indexes.length; start += MOST_RENEWALS)

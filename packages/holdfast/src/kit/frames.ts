@@ -1,16 +1,28 @@
-/** Cuts what arrives on a stream into gRPC messages: a byte that says "not compressed", a length of four bytes, and the message. */
-import { MalformedError } from './protobuf.ts'
+/** Cuts what arrives on a stream into messages: each stands behind a head that says how long it is. */
 
-/** Larger than any answer that this client asks for. Pages and fragments keep them far below it. */
+/** Bytes that are not a message of the protocol. Nothing may be concluded from them. */
+export class MalformedError extends Error {}
+
+/** Larger than any answer that a client asks for. Pages and fragments keep them far below it. */
 const MAX_MESSAGE_BYTES = 64 * 2 ** 20
-const HEAD_BYTES = 5
+
+export interface FrameHead {
+  readonly bytes: number
+  /** The length of the message whose head is at `at`. It throws a MalformedError if that is no head. */
+  readonly lengthOf: (bytes: Buffer, at: number) => number
+}
 
 export class Frames {
+  readonly #head: FrameHead
   /** The beginning of a message that is not complete. It grows to double its size, so every byte is copied about twice. */
   #rest = Buffer.alloc(0)
   #length = 0
   /** Bytes, for tests. */
   copied = 0
+
+  constructor(head: FrameHead) {
+    this.#head = head
+  }
 
   /** A message has begun, and its end has not come. */
   get isCut(): boolean {
@@ -20,14 +32,14 @@ export class Frames {
   /** Complete messages, as parts of buffers that are used again after the next step. */
   *take(chunk: Buffer): Generator<readonly [bytes: Buffer, start: number, end: number]> {
     const bytes = this.#length === 0 ? chunk : this.#append(chunk)
+    const head = this.#head
     let at = 0
-    while (bytes.length - at >= HEAD_BYTES) {
-      if (bytes[at] !== 0) throw new MalformedError('a message is compressed, which was not asked for')
-      const length = bytes.readUInt32BE(at + 1)
+    while (bytes.length - at >= head.bytes) {
+      const length = head.lengthOf(bytes, at)
       if (length > MAX_MESSAGE_BYTES) throw new MalformedError(`a message has ${length} bytes`)
-      const end = at + HEAD_BYTES + length
+      const end = at + head.bytes + length
       if (end > bytes.length) break
-      yield [bytes, at + HEAD_BYTES, end]
+      yield [bytes, at + head.bytes, end]
       at = end
     }
     if (at > 0) {

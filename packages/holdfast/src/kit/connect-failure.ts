@@ -12,7 +12,7 @@ export class ConnectionError extends Error {
 }
 
 /** Without an answer a read has changed nothing, so it may be sent again. */
-export function asNotApplied(error: unknown): unknown {
+export function asFailedRead(error: unknown): unknown {
   return error instanceof ConnectionError
     ? new ConnectionError(error.message, 'not-applied', { cause: error })
     : error
@@ -28,13 +28,28 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
+/** Why no connection was made, and what to do about it, as far as it is the same for every server. Undefined: it is none of these reasons. */
+export function connectFailure(
+  host: string,
+  { code = '', message }: { readonly code?: string; readonly message: string },
+  advice: { readonly start: string; readonly ports: string },
+): string | undefined {
+  if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
+    return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
+  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))
+    return `${host} is not known: ${message}. Check the name of the host`
+  if (code === 'ECONNREFUSED')
+    return `nothing listens at ${host}: ${message}. ${advice.start}. ${advice.ports}`
+  return undefined
+}
+
 /** An engine in the words of its messages. */
 export interface DialledEngine {
   readonly name: string
   /** `HTTP/2`. */
   readonly protocol: string
   /** A sentence without its end: `Check host and port: the port for clients of acme is 4711`. */
-  readonly wrongPort: string
+  readonly ports: string
   /** How users write an address without TLS, and with it: `acmes:// (in hosts: https://)`. */
   readonly plain: string
   readonly secure: string
@@ -47,28 +62,29 @@ export interface Dialled {
   readonly isConnected: boolean
 }
 
-/** Why a connection was not made, and what to do. */
+/** The same of a server with and without TLS, for whatever reason. */
 export function connectionFailure(
-  { name, protocol, wrongPort, plain, secure }: DialledEngine,
+  { name, protocol, ports, plain, secure }: DialledEngine,
   { host, isSecure, isConnected }: Dialled,
   what: (Error & { readonly code?: string }) | 'closed' | 'silent',
 ): string {
-  const { code = '', message: said } =
-    typeof what === 'object' ? what : { message: what === 'closed' ? 'it was closed' : 'no answer in time' }
+  const said = what === 'closed' ? 'it was closed' : 'no answer in time'
+  const { code, message: text } = typeof what === 'object' ? what : { code: undefined, message: said }
   // OpenSSL ends its messages with a new line.
-  const message = said.trim()
-  if (/CERT|SELF_SIGNED|UNABLE_TO/.test(code) && !/ALERT/.test(code))
-    return `${host} has a certificate that is not accepted: ${message}. Give its authority as \`ca\`, or the name in it as \`servername\``
-  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(code))
-    return `${host} is not known: ${message}. Check the name of the host`
-  if (code === 'ECONNREFUSED') return `nothing listens at ${host}: ${message}. Start ${name}. ${wrongPort}`
+  const message = text.trim()
+  const known = connectFailure(
+    host,
+    { ...(code !== undefined && { code }), message },
+    { start: `Start ${name}`, ports },
+  )
+  if (known !== undefined) return known
   if (isConnected && isSecure)
-    return `${host} has accepted TLS, but does not speak ${protocol}: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${wrongPort}`
+    return `${host} has accepted TLS, but does not speak ${protocol}: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${ports}`
   if (isConnected && what === 'silent')
-    return `${host} has accepted the connection, but says nothing: it is stopped, overloaded or not ${name}. ${wrongPort}`
+    return `${host} has accepted the connection, but says nothing: it is stopped, overloaded or not ${name}. ${ports}`
   if (isConnected)
-    return `${host} has accepted the connection, but does not speak ${protocol}: ${message}. If the port serves TLS, write ${secure}. ${wrongPort}`
+    return `${host} has accepted the connection, but does not speak ${protocol}: ${message}. If the port serves TLS, write ${secure}. ${ports}`
   if (isSecure)
-    return `${host} does not begin TLS: ${message}. If the port serves no TLS, write ${plain}. ${wrongPort}`
+    return `${host} does not begin TLS: ${message}. If the port serves no TLS, write ${plain}. ${ports}`
   return `${host} cannot be reached: ${message}. Check that the host is up, and that no firewall is in between`
 }

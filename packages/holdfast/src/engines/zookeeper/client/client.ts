@@ -1,0 +1,149 @@
+/**
+ * A client for an ensemble of ZooKeeper: its members, credentials and ACL, and the sessions that are opened with them.
+ *
+ * One session is its own (`shared`): it has no claims, lives by pings, and serves reads and persistent watches.
+ */
+
+import { callWith } from '../../../base/aborting.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
+import type { Random } from '../../../base/ids.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { SharedWork } from '../../../base/shared-work.ts'
+import { withLimit } from '../../../base/within.ts'
+import type { Call } from '../../../spi.ts'
+import type { ZooKeeperTls } from './connection.ts'
+import { unavailable } from './failures.ts'
+import { Session, type SessionTerms } from './session.ts'
+
+export interface ZooKeeperClientOptions {
+  /** `host:port`. */
+  readonly hosts: readonly string[]
+  /** `/a/b`: everything of Holdfast is below it. */
+  readonly chroot?: string
+  readonly username?: string
+  readonly password?: string
+  /** `creator` (default): the nodes belong to these credentials. `open`: everybody may read and change them. */
+  readonly acl?: 'creator' | 'open'
+  readonly tls?: ZooKeeperTls
+}
+
+const SHARED_TIMEOUT_MS = 10_000
+const OPEN_LIMIT_MS = 5_000
+const CLOSE_LIMIT_MS = 1_000
+const LONGEST_TIMEOUT_MS = 2 ** 31 - 1
+
+export class ZooKeeperClient {
+  readonly backend: string
+  /** '' or `/a/b`. */
+  readonly chroot: string
+  readonly #terms: SessionTerms
+  readonly #sessions = new Set<Session>()
+  /** Callers share its opening, and none of them alone cancels it (T102, shared work). */
+  readonly #shared: SharedWork<Session>
+  #isClosed = false
+
+  constructor(backend: string, options: ZooKeeperClientOptions, clock: Clock, random: Random) {
+    checkOptions(options)
+    const { hosts, chroot = '', username, password = '', acl = 'creator', tls } = options
+    this.backend = backend
+    this.chroot = chroot.replace(/\/$/, '')
+    const user = username === undefined ? undefined : Buffer.from(`${username}:${password}`)
+    const preferred = { member: Math.floor(random.fraction() * hosts.length) }
+    this.#terms = { backend, hosts, acl, tls, user, clock, random, preferred }
+    const limit = { ms: OPEN_LIMIT_MS, clock }
+    this.#shared = new SharedWork(backend, (signal) => this.#openShared(callWith(signal)), limit)
+  }
+
+  async open(timeoutMs: number, call: Call): Promise<Session> {
+    const session = await this.#session(0n, timeoutMs, call)
+    if (session === null) throw unavailable(this.backend, 'the session ended when it began', 'not-applied')
+    return session
+  }
+
+  /** Goes on with a session of another process. Both would take it from each other, so one should be through with it. Null: it has gone. */
+  attach(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
+    return this.#session(id, timeoutMs, call)
+  }
+
+  /** The bounds of a session's time, at the member that answers. */
+  async negotiated(call: Call): Promise<{ readonly minMs: number; readonly maxMs: number }> {
+    const asked = [1, LONGEST_TIMEOUT_MS].map(async (timeoutMs) => {
+      const session = await this.open(timeoutMs, call)
+      await session.end(call)
+      return session.timeoutMs
+    })
+    const [minMs = 0, maxMs = 0] = await Promise.all(asked)
+    return { minMs, maxMs }
+  }
+
+  /** Ask for it before each use: one that has gone is replaced. */
+  async shared(call: Call): Promise<Session> {
+    const session = await this.#shared.join(call)
+    if (!session.isGone) return session
+    this.#shared.drop(new Error('the session has gone'))
+    return this.#shared.join(call)
+  }
+
+  /** Creates what is missing of it, also of the chroot, as persistent nodes. */
+  async makePath(path: string, call: Call): Promise<void> {
+    const session = await this.shared(call)
+    const found = await session.ask({ op: 'exists', path }, call)
+    if (found.ok) return
+    const parent = path.slice(0, path.lastIndexOf('/'))
+    if (parent !== '') await this.makePath(parent, call)
+    try {
+      await session.ask({ op: 'create', path }, call)
+    } catch (error) {
+      if (!(error instanceof UnsupportedError)) throw error
+      throw new UnsupportedError(
+        `${this.backend}: ${path} does not exist, and cannot be created. ${error.message}`,
+        { cause: error },
+      )
+    }
+  }
+
+  /** The shared session ends. The others live on until their time is up. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    const shared = await this.#shared.drop(new Error('the client is closed'))?.catch(ignore)
+    if (shared) await withLimit(this.#terms.clock, CLOSE_LIMIT_MS, (limit) => shared.end(limit)).catch(ignore)
+    for (const session of this.#sessions) session.drop()
+  }
+
+  async #openShared(call: Call): Promise<Session> {
+    const session = await this.open(SHARED_TIMEOUT_MS, call)
+    session.startPings()
+    return session
+  }
+
+  async #session(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
+    if (this.#isClosed) throw unavailable(this.backend, 'the client is closed', 'not-applied')
+    const session = new Session(this.#terms, id, timeoutMs)
+    this.#sessions.add(session)
+    try {
+      if (await session.open(call)) return session
+    } catch (error) {
+      session.drop()
+      this.#sessions.delete(session)
+      throw error
+    }
+    this.#sessions.delete(session)
+    return null
+  }
+}
+
+function checkOptions({ hosts, chroot = '', username, acl, tls }: ZooKeeperClientOptions): void {
+  const isHost = (host: unknown) => typeof host === 'string' && /^[^/@]+:\d{1,5}$/.test(host)
+  if (!Array.isArray(hosts) || hosts.length === 0 || !hosts.every(isHost))
+    throw new InvalidArgumentError('hosts', "must be a list such as ['127.0.0.1:2181'].")
+  if (chroot !== '' && !/^(\/[^/\0]+)+\/?$/.test(chroot))
+    throw new InvalidArgumentError('chroot', 'must be a path such as /locks, or left out.')
+  if (acl !== undefined && acl !== 'creator' && acl !== 'open')
+    throw new InvalidArgumentError('acl', "must be 'creator' or 'open'.")
+  if (acl !== 'open' && username === undefined && tls?.cert === undefined)
+    throw new InvalidArgumentError(
+      'acl',
+      "is 'creator' if it is left out, which needs a user name and a password, or a certificate. 'open' lets everybody read and change the nodes.",
+    )
+}
