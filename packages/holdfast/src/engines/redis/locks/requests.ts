@@ -18,15 +18,8 @@ export interface Request extends ClaimKey {
   readonly args: readonly string[]
   /** The terms of an acquire. Requests that share this array share its arguments in a call. */
   readonly terms?: readonly string[]
-  /** Of a request that there is a short script for. */
-  readonly usual?: UsualTerms
-}
-
-/** What nearly all requests of a session ask for; \`shown\` is the JSON of label, note and owner. */
-interface UsualTerms {
-  readonly ttl: string
-  readonly shown: string
-  readonly channel: string
+  /** Of a request that there is a short script for: TTL, JSON of the label, channel. */
+  readonly usual?: readonly string[]
 }
 
 export interface RequestsOptions {
@@ -49,7 +42,7 @@ export class Requests {
   readonly #holder: string
   /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
-  readonly #usual: UsualTerms
+  readonly #usual: readonly string[]
 
   constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {
     this.#keys = keys
@@ -58,7 +51,7 @@ export class Requests {
     this.#tag = publicIdOf(id)
     this.#holder = holder
     const shown = JSON.stringify([holder])
-    this.#usual = { ttl: this.#ttl, shown, channel }
+    this.#usual = [this.#ttl, shown, channel]
     this.#usualTerms = [OpCode.terms, `0|${ttlMs}|${shown}`, this.#ttl, channel]
   }
 
@@ -135,8 +128,8 @@ export function lookAt({ key, who }: ClaimKey): Request {
 /** The arguments of a short script (`scripts/short.ts`) behind the first, for a request that is alone in its call. */
 export function shortCallOf({ operation, who, args: [grantId = '', ms = ''], usual }: Request) {
   if (usual === undefined) return undefined
-  const { ttl, shown, channel } = usual
-  if (operation === OpCode.enqueue) return { script: 'acquire', args: [who, ttl, shown, channel] } as const
+  const [ttl = '', shown = ''] = usual
+  if (operation === OpCode.enqueue) return { script: 'acquire', args: [who, ...usual] } as const
   if (operation === OpCode.tryAcquire) return { script: 'acquire', args: [who, ttl, shown, ''] } as const
   const value = `hf1|${who}|0|${ttl}|${shown}|${grantId.includes('.') ? `|${grantId}` : `${grantId}|`}`
   return { script: 'held', args: operation === OpCode.renew ? [value, ms] : [value] } as const

@@ -19,10 +19,7 @@ import { OpCode } from './op-codes.ts'
 import type { TokenSource } from './prelude.ts'
 import { requests } from './requests.ts'
 
-export interface ShortScripts {
-  readonly acquire: RedisScript
-  readonly held: RedisScript
-}
+export type ShortScripts = Readonly<Record<'acquire' | 'held', RedisScript>>
 
 /** Lua: draws a token if the last one is before it. A time in microseconds has 16 digits, so texts can be compared. */
 const drawToken = (mark: string, expiry: string) => `
