@@ -9,6 +9,7 @@ import { postgresAdvisory } from 'holdfast/postgres/advisory'
 import { redis } from 'holdfast/redis'
 import { redlock } from 'holdfast/redlock'
 import { sqlite } from 'holdfast/sqlite'
+import { zookeeper } from 'holdfast/zookeeper'
 import { openPg } from '../postgres/clients.ts'
 import { ioredis6 } from '../redis/clients.ts'
 import { firstUrl, type Place } from '../subject.ts'
@@ -49,6 +50,9 @@ export const engines: Readonly<Record<string, Open>> = {
   },
   async etcd({ urls, namespace }) {
     return opened(createLocker(await etcd({ hosts: urls, namespace })))
+  },
+  async zookeeper({ urls, namespace }) {
+    return opened(createLocker(await zookeeper({ hosts: urls, acl: 'open', namespace })))
   },
   async consul({ urls, namespace }) {
     return opened(createLocker(await consul({ hosts: urls, namespace })))

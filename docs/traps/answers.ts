@@ -10,7 +10,9 @@ export const answers: TrapSection = {
       seenIn: 'Curator #1121',
       core: { reason: 'only ZooKeeper has ephemeral nodes' },
       backends: 'as core',
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'T10 a create whose reply is lost leaves no ghost: the name is free when the attempt was abandoned',
+      },
     },
     {
       id: 'T11',
@@ -46,6 +48,9 @@ export const answers: TrapSection = {
       backends: { test: 'C39 T13 the second of two releases says that it released nothing' },
       redis: { test: 'T13 a release whose reply is lost is made certain in the background' },
       etcd: { test: 'T13 a release whose reply is lost says unknown, and asked again says the truth' },
+      zookeeper: {
+        test: 'T13 a release whose reply is lost is unknown, and its copy finds nothing to release',
+      },
       consul: { test: 'T13 a release whose reply is lost says unknown, and asked again says the truth' },
     },
     {
@@ -73,6 +78,9 @@ export const answers: TrapSection = {
       etcd: {
         test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
       },
+      zookeeper: {
+        test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
+      },
       consul: {
         test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
       },
@@ -93,6 +101,7 @@ export const answers: TrapSection = {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
       etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
+      zookeeper: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
       consul: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
   ],

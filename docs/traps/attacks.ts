@@ -15,6 +15,7 @@ export const attacks: TrapSection = {
       redis: { test: 'T76 calls in flight at a reset do not stop the calls after it' },
       redlock: { test: 'T76 nodes whose client forgets calls at a reset do not owe an answer for ever' },
       etcd: { test: 'T76 a request that is given up does not count as in flight for ever' },
+      zookeeper: { test: 'T76 a request that is given up does not count as in flight for ever' },
       consul: { test: 'T76 a request that is given up does not count as in flight for ever' },
     },
     {
@@ -81,6 +82,9 @@ export const attacks: TrapSection = {
       postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
       etcd: { reason: 'a position is a key, which is deleted when its waiter leaves' },
       'postgres-advisory': { reason: 'no queue' },
+      zookeeper: {
+        test: 'T81 attempts that were given up leave nothing that grows',
+      },
       consul: { reason: 'a position is a key, which is deleted when its waiter leaves' },
     },
     {
@@ -146,6 +150,7 @@ export const attacks: TrapSection = {
         reason: 'each session has a connection beside the pool, and its statements go over that',
       },
       etcd: { reason: 'the backend has a connection of its own, which no caller can block' },
+      zookeeper: { reason: 'the backend has connections of its own, which no caller can block' },
       consul: { reason: 'the backend has connections of its own, which no caller can block' },
     },
     {
@@ -163,6 +168,7 @@ export const attacks: TrapSection = {
       postgres: { test: 'T86 with pg, a holder that is frozen in a run does not block its successor' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine' },
       etcd: { reason: 'a matter of the guard, not of the engine' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine' },
       consul: { reason: 'a matter of the guard, not of the engine' },
       later: { reason: 'a matter of the guard, not of the engine' },
     },
@@ -192,6 +198,9 @@ export const attacks: TrapSection = {
       etcd: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
+      zookeeper: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
       consul: {
         test: 'T88 a leader that was replaced is resumed while renewals are in its socket: they do not count',
       },
@@ -212,6 +221,7 @@ export const attacks: TrapSection = {
         test: 'T21 T89 pg: many waiters of one locker need one connection, and hold up no other name',
       },
       etcd: { test: 'T89 many waiters of one client need few connections' },
+      zookeeper: { test: 'T89 many waiters of one client need few connections' },
       consul: { test: 'T89 500 wait on one name and 300 names are waited for: few connections' },
       later: { reason: 'C239 counts the connections of every backend that waits in a queue' },
     },
@@ -235,7 +245,9 @@ export const attacks: TrapSection = {
       seenIn: 'ZooKeeper',
       core: { reason: 'only ZooKeeper prolongs a session by pings' },
       backends: 'as core',
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'belief never outlives the node (T62, T91) when the leader is not heard, and then not told: a re-attachment and a write',
+      },
     },
     {
       id: 'T92',
@@ -251,10 +263,12 @@ export const attacks: TrapSection = {
       etcd: {
         test: 'T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves',
       },
+      zookeeper: {
+        test: 'G8 T92 a waiter in the middle leaves, and the one behind it is not granted before the holder goes',
+      },
       consul: {
         test: 'T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves',
       },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T93',

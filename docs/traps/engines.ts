@@ -17,21 +17,26 @@ export const engines: TrapSection = {
         'ZooKeeper: a follower cut off from the leader went on answering pings and `exists(own node)` until 3.9 s although the leader had expired the session (time-out 1 s) at 1.06 s. A committed write did not renew the session either: it expired 0.5–0.7 s after such a write, 6 of 6',
       core: { reason: 'only ZooKeeper has followers that answer pings' },
       backends: 'as core',
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'belief never outlives the node (T62, T91) when the leader is not heard, and then not told: a re-attachment and a write',
+      },
     },
     {
       id: 'T63',
       title:
         'etcd: a stopped and resumed old leader confirmed a keep-alive that the new leader never saw, 7 of 10; belief outlived the key by 1.9–2.6 s at TTL 6 s',
-      core: { reason: 'only etcd and Consul have a leader that can be stopped and resumed' },
+      core: { reason: 'core is told by the backend what was confirmed' },
       backends: 'as core',
       etcd: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
+      zookeeper: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
       consul: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
-      later: { reason: 'only etcd and Consul have leases that one leader renews' },
+      later: { reason: 'the server promises what its backend confirms' },
     },
     {
       id: 'T64',
@@ -97,6 +102,7 @@ export const engines: TrapSection = {
         test: 'T68 G2 tokens rise over a crash, also when another had logged them and not yet waited for the disk',
       },
       etcd: { reason: 'a token is a revision that a majority has stored; none is issued before' },
+      zookeeper: { reason: 'a token is a transaction that a majority has stored; none is issued before' },
       consul: { reason: 'a token is an index that a majority has stored; none is issued before' },
       later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
@@ -130,6 +136,7 @@ export const engines: TrapSection = {
       postgres: { reason: 'expiry is judged by the server, which keeps its own time' },
       'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       etcd: { reason: 'expiry is judged by the server, which keeps its own time' },
+      zookeeper: { reason: 'expiry is judged by the leader, which keeps its own time' },
       consul: { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
@@ -140,7 +147,6 @@ export const engines: TrapSection = {
       backends: { test: 'C116 T72 the release of any holder lets the first waiter through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
       'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T73',
@@ -153,6 +159,9 @@ export const engines: TrapSection = {
       redis: { test: 'T15 T73 G6 an acquire that lands after it was given up comes to nothing (ioredis 6)' },
       redlock: {
         test: 'T15 T73 a request that arrives long after it was given up meets the mark, also when it arrives twice',
+      },
+      zookeeper: {
+        test: 'T73 a join that the member that it has left gets late comes to nothing, after a mark and after the mark has gone',
       },
     },
     {
@@ -169,7 +178,9 @@ export const engines: TrapSection = {
       core: {
         test: 'T75 decide first: every token of a higher epoch is greater, and within one the order is the engine’s',
       },
-      backends: { reason: 'only etcd and Consul have revisions that a restored snapshot takes back' },
+      backends: {
+        reason: 'a backup that is restored is not an engine of its own: its operator raises the epoch',
+      },
       postgres: {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },
@@ -177,8 +188,9 @@ export const engines: TrapSection = {
         test: 'G2 T75 a database that was restored issues tokens again, under the same issuer: a raised epoch makes them safe',
       },
       etcd: { test: 'G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe' },
+      zookeeper: { test: 'G2 T75 restored data issues tokens again: a raised epoch makes them safe' },
       consul: { test: 'G2 T75 in another cluster it issues tokens again: a raised epoch makes them safe' },
-      later: { reason: 'only etcd and Consul have revisions that a restored snapshot takes back' },
+      later: { reason: 'how tokens of two epochs compare is core’s; each page says when to raise it' },
     },
   ],
 }

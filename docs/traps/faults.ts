@@ -40,8 +40,10 @@ export const faults: TrapSection = {
           'a session has one connection; when it is given up, it is ended, and all its calls are settled',
       },
       etcd: { test: 'T96 every request settles within a bound, also without a limit of its caller' },
+      zookeeper: {
+        test: 'T96 G10 a waiter on a member that freezes is granted, after another call was given up',
+      },
       consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T97',
@@ -69,10 +71,13 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T98 what is in flight when the leader is gone (kill) is asked again, and answered by its successor',
       },
+      zookeeper: {
+        reason:
+          'a member that loses its leader closes the connections of its clients at once, so nobody waits for what was dropped',
+      },
       consul: {
         test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
       },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T99',
@@ -94,11 +99,14 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T99 refuses new leases, and lets go of waiters and holders; nothing becomes unresolved',
       },
+      zookeeper: {
+        reason:
+          'a member whose disk is full ends, and the others go on; a majority of full disks ends the ensemble, and leases end at their deadlines',
+      },
       consul: {
         reason:
           'Consul sets no limit to what is stored; a server whose disk is full ends, and the others go on',
       },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T100',
@@ -114,8 +122,10 @@ export const faults: TrapSection = {
       postgres: noChunks,
       'postgres-advisory': noChunks,
       etcd: { test: 'T100 a large message is copied a few times, however many chunks it has' },
+      zookeeper: {
+        reason: 'messages are cut out of chunks by the kit, and copied a few times (kit/frames.test.ts)',
+      },
       consul: { test: 'T100 T103 an answer without an end is given up, however fast it comes' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T101',
@@ -130,8 +140,10 @@ export const faults: TrapSection = {
       postgres: onePrimary,
       'postgres-advisory': onePrimary,
       etcd: { test: 'requests that one member refuses, all come to the next one' },
+      zookeeper: {
+        reason: 'a session has one connection, and one attempt at a time to attach it to a member',
+      },
       consul: { test: 'T101 requests that one member refuses together all come to the next one' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T102',
@@ -162,8 +174,8 @@ export const faults: TrapSection = {
         reason: 'the client library reads the protocol; rows are those of our own statements',
       },
       etcd: { test: 'T103 an answer that is not valid is no answer' },
+      zookeeper: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
       consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T104',
@@ -214,8 +226,8 @@ export const faults: TrapSection = {
       },
       'postgres-advisory': { reason: 'statements of a session share its one connection, as the locks do' },
       etcd: { reason: 'up to sixteen transactions are in flight' },
+      zookeeper: { reason: 'up to sixteen transactions are in flight' },
       consul: { reason: 'up to six transactions are in flight, each with up to sixteen requests' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T108',
@@ -244,8 +256,8 @@ export const faults: TrapSection = {
       postgres: { reason: 'the picture and its place in the log are one snapshot of the server' },
       'postgres-advisory': { reason: 'it has no log of its own: core compares lists' },
       etcd: { reason: 'the picture is read at the revision after which the watch goes on' },
+      zookeeper: { reason: 'the picture is made of the model that the next events change' },
       consul: { reason: 'it has no log of its own: core compares lists' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T110',

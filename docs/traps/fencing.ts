@@ -8,7 +8,9 @@ export const fencing: TrapSection = {
       title: "ZooKeeper's sequence suffix restarts when the parent goes, and wraps at 2³¹: use czxid",
       core: { reason: 'only ZooKeeper has sequence suffixes' },
       backends: 'as core',
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'T35 they are used up: the name starts anew when it is free, with its data, and its tokens go on',
+      },
     },
     {
       id: 'T36',
@@ -64,6 +66,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
       consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
@@ -75,6 +78,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
       consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
@@ -86,6 +90,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'it issues no tokens, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
       consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
@@ -98,6 +103,7 @@ export const fencing: TrapSection = {
       redlock: { reason: 'its leases are no proof for a guard, by type' },
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
       consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
   ],

@@ -64,6 +64,7 @@ export const identity: TrapSection = {
         reason:
           'names are stored as they are; a hash of 52 bits names a session’s lease, whose record is compared',
       },
+      zookeeper: { reason: 'names are stored as they are; a hash of 256 bits names a session' },
       consul: { reason: 'names are stored as they are; a hash of 256 bits names a session’s record' },
       later: { reason: 'only advisory locks have keys that are shorter than the names' },
     },
@@ -99,6 +100,7 @@ export const identity: TrapSection = {
         test: 'T51 T33 pg: a terminated connection loses the lease at the next keep-alive, and the next acquire works',
       },
       etcd: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
+      zookeeper: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
       consul: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
     },
     {

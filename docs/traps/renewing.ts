@@ -51,6 +51,7 @@ export const renewing: TrapSection = {
         test: 'G3 T16 T33 a black hole: the holder stops believing, then the server ends its connection, then the next one gets it',
       },
       etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
+      zookeeper: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
       consul: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
     {
@@ -68,10 +69,12 @@ export const renewing: TrapSection = {
       etcd: {
         test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
+      zookeeper: {
+        test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
+      },
       consul: {
         test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
-      later: { later: ['zookeeper'] },
     },
   ],
 }

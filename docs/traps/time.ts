@@ -90,6 +90,9 @@ export const time: TrapSection = {
         test: 'T9 when the clocks of a majority are set forward there are two believers, and the older learns it at its next renewal',
       },
       etcd: { reason: 'leases count on the monotonic clock of the leader, which cannot be set' },
+      zookeeper: {
+        test: 'T9 the wall clocks of all members are stepped: sessions live on, tokens go on',
+      },
       consul: { reason: 'sessions count on the monotonic clock of the leader, which cannot be set' },
       later: { reason: 'only Redis can have it' },
     },

@@ -23,7 +23,6 @@ export const waiting: TrapSection = {
       },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
       'postgres-advisory': { reason: 'no queue: waiters poll, with pauses of random length' },
-      later: { later: ['zookeeper'] },
     },
     {
       id: 'T19',
@@ -40,7 +39,9 @@ export const waiting: TrapSection = {
         test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
       },
       etcd: { test: 'T19 a watch that begins after the change tells of it' },
-      later: { later: ['zookeeper'] },
+      zookeeper: {
+        test: 'S31 T19 a watch tells of a change that came after the read and before the watch',
+      },
     },
     {
       id: 'T20',
@@ -145,6 +146,7 @@ export const waiting: TrapSection = {
       'postgres-advisory': {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
+      zookeeper: { test: 'G9 T28 a release costs the same with 20 and with 500 waiters' },
       consul: {
         test: 'G9 T28 with 500 waiting, a release costs about as many requests as with 5, and wakes one',
       },

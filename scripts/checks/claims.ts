@@ -38,6 +38,7 @@ const wholeRuns: Readonly<Record<BackendName | 'redis-cluster', readonly string[
   postgres: ['postgres with pg', 'postgres, restarted'],
   'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
   etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
+  zookeeper: ['zookeeper', 'zookeeper, alone', 'zookeeper, restarted'],
   consul: ['consul', 'consul, alone', 'consul, restarted'],
 }
 

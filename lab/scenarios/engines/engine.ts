@@ -5,7 +5,15 @@
 import type { Backend } from '../../../packages/holdfast/src/spi.ts'
 import type { ResourceName } from '../resources/resource.ts'
 
-export type EngineName = 'sqlite' | 'redis' | 'redlock' | 'postgres' | 'postgres-advisory' | 'etcd' | 'consul'
+export type EngineName =
+  | 'sqlite'
+  | 'redis'
+  | 'redlock'
+  | 'postgres'
+  | 'postgres-advisory'
+  | 'etcd'
+  | 'zookeeper'
+  | 'consul'
 
 /** Addresses by which a client finds the engine: a path, or the URL of every server. */
 export type Addresses = readonly string[]

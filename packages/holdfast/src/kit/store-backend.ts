@@ -28,10 +28,10 @@ import type { Lifetime } from './lifetime.ts'
 import { weightInUse } from './ordered-store.ts'
 import type { SessionFacts } from './session.ts'
 import { StoreSession } from './store-session.ts'
-import type { StoredClaim, StoredName } from './stored-name.ts'
+import type { QueuedClaim, StoredClaim, StoredName } from './stored-name.ts'
 
 /** A session's claims, opened at the engine. `handle`: with which another process goes on; by default the id, the TTL and the holder. */
-export interface OpenedClaims<C extends StoredClaim, Since extends Instant | null>
+export interface OpenedClaims<C extends QueuedClaim, Since extends Instant | null>
   extends SessionFacts<Since> {
   readonly claims: ClaimStore<C>
 }
@@ -44,7 +44,10 @@ export interface StoreBackendOptions<C extends StoredClaim> {
   readonly lifetime: Lifetime
 }
 
-export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fenced'> {
+/** `Q`: a claim as sessions see it. They may know less of it than operators. */
+export abstract class StoreBackend<C extends StoredClaim, Q extends QueuedClaim = C>
+  implements Backend<'fenced'>
+{
   readonly info: BackendInfo<'fenced'>
   readonly clock: Clock
   readonly random: Random
@@ -60,9 +63,9 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
   }
 
   /** Opens the session at the engine, or finds the one that an earlier request for this id has opened. */
-  abstract openClaims(request: SessionRequest, call: Call): Promise<OpenedClaims<C, Instant>>
+  abstract openClaims(request: SessionRequest, call: Call): Promise<OpenedClaims<Q, Instant>>
   /** Null: the session has gone. */
-  abstract findClaims(handle: SessionHandle, call: Call): Promise<OpenedClaims<C, Instant | null> | null>
+  abstract findClaims(handle: SessionHandle, call: Call): Promise<OpenedClaims<Q, Instant | null> | null>
   abstract [Symbol.asyncDispose](): Promise<void>
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
@@ -131,7 +134,7 @@ export abstract class StoreBackend<C extends StoredClaim> implements Backend<'fe
     return (await this.names.deleteData(name, seen, call)) ? 'forgotten' : 'changed'
   }
 
-  #session<Since extends Instant | null>({ claims: store, ...facts }: OpenedClaims<C, Since>) {
+  #session<Since extends Instant | null>({ claims: store, ...facts }: OpenedClaims<Q, Since>) {
     return new StoreSession(
       { store, lifetime: this.#lifetime, clock: this.clock, random: this.random },
       facts,

@@ -110,7 +110,7 @@ export class StoreQueue<C extends QueuedClaim> implements OrderedStore {
 }
 
 /** Its key is there, and may be granted. That the next step was not applied does not change this. */
-async function whileQueued<T>(step: Promise<T>): Promise<T> {
+export async function whileQueued<T>(step: Promise<T>): Promise<T> {
   try {
     return await step
   } catch (error) {

@@ -16,7 +16,9 @@ import {
   startRedis,
   startRedisCluster,
   startRedisNodes,
+  startZooKeeper,
   wanted,
+  type ZooKeeperEnsemble,
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { openLocker } from '../../src/open.ts'
@@ -180,4 +182,16 @@ describe.runIf(wanted('consul'))('Consul', () => {
     },
     LIMIT_MS,
   )
+})
+
+describe.runIf(wanted('zookeeper'))('zookeeper', () => {
+  let ensemble: ZooKeeperEnsemble
+  const url = () =>
+    `zookeeper://${ensemble.members.map(({ host, port }) => `${host}:${port}`).join(',')}?acl=open`
+  beforeAll(async () => {
+    ensemble = await startZooKeeper({ settings: { maxSessionTimeout: '60000' } })
+  }, LIMIT_MS)
+  afterAll(() => ensemble?.stop())
+  endsByItself(url, [''])
+  waitsWhilePending(url, [''])
 })

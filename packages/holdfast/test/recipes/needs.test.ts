@@ -39,7 +39,7 @@ test('a refusal names only backends that meet all needs', async () => {
   expect(() =>
     checkNeeds('schedule', { ...locker, holder: 'ada', info }, ['data', 'fencing', 'queue']),
   ).toThrow(
-    /tokens\. Backends that can: memory, sqlite, redis with \?fencing=clock-backed, postgres, etcd, consul\. Or pass allowUnfenced: true/,
+    /tokens\. Backends that can: memory, sqlite, redis with \?fencing=clock-backed, postgres, etcd, zookeeper, consul\. Or pass allowUnfenced: true/,
   )
 })
 

@@ -22,6 +22,7 @@ import { memoryWorld } from '../conformance/memory-world.ts'
 import { PostgresStage } from '../conformance/postgres-world.ts'
 import { RedisStage } from '../conformance/redis-world.ts'
 import { sqliteWorldOnFakeClock } from '../conformance/sqlite-world.ts'
+import { ZooKeeperStage } from '../conformance/zookeeper-world.ts'
 import { withPg } from '../postgres/clients.ts'
 import { libraryNamed } from '../redis/clients.ts'
 
@@ -44,7 +45,7 @@ function engines(): readonly Engine[] {
     backend: { fencing: 'clock-backed' },
   })
   let postgres: PostgresStage
-  const [etcd, consul] = [new EtcdStage(), new ConsulStage()]
+  const [etcd, zookeeper, consul] = [new EtcdStage(), new ZooKeeperStage(), new ConsulStage()]
   return [
     { name: 'memory', world: () => memoryWorld() },
     { name: 'sqlite', world: () => sqliteWorldOnFakeClock() },
@@ -58,6 +59,7 @@ function engines(): readonly Engine[] {
       world: () => postgres.world(),
     },
     { name: 'etcd', stop: () => etcd.stop(), world: () => etcd.world(), isRealTime: true },
+    { name: 'zookeeper', stop: () => zookeeper.stop(), world: () => zookeeper.world(), isRealTime: true },
     { name: 'consul', stop: () => consul.stop(), world: () => consul.world(), isRealTime: true },
   ]
 }

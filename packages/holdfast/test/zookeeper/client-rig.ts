@@ -88,8 +88,7 @@ export class ClientRig implements AsyncDisposable {
     await waitFor('all members', async () => {
       const client = this.client()
       for (const door of this.doors) await this.client([door]).shared(callWith())
-      for (const id of await this.sessions())
-        await (await client.attach(id, 4_000, callWith()))?.end(callWith())
+      for (const id of await this.sessions()) await client.attach(id, 4_000).end(callWith())
       for (const used of this.#clients.splice(0)) await used.close()
       return true
     })

@@ -14,14 +14,22 @@ export class Clients<F extends Fencing> {
   readonly #aheadClock: AheadClock
   readonly #create: Create<F>
   readonly #wrap: Wrap<F>
+  readonly #leaving: (() => Promise<void>) | undefined
   readonly #all: Backend<F>[] = []
   #delayMs = 0
 
-  constructor(clock: Clock, create: Create<F>, wrap: Wrap<F> = (backend) => backend) {
+  /** `leaving`: called before a call is made; resolves when its first request has left. By default that is at once. */
+  constructor(
+    clock: Clock,
+    create: Create<F>,
+    wrap: Wrap<F> = (backend) => backend,
+    leaving?: () => Promise<void>,
+  ) {
     this.#clock = clock
     this.#aheadClock = new AheadClock(clock)
     this.#create = create
     this.#wrap = wrap
+    this.#leaving = leaving
   }
 
   async add(options: ClientOptions = {}): Promise<Backend<F>> {
@@ -50,7 +58,9 @@ export class Clients<F extends Fencing> {
         if (key === 'watch' || key === 'enqueue' || typeof key === 'symbol') return value.bind(target)
         return async (...args: unknown[]) => {
           const delayMs = this.#delayMs
+          const left = delayMs > 0 ? this.#leaving?.() : undefined
           const asked: unknown = value.apply(target, args)
+          if (left !== undefined) await left
           if (delayMs > 0) this.#aheadClock.jump(delayMs)
           const answer: unknown = await asked
           if (delayMs > 0) await sleep(this.#clock, delayMs)

@@ -1,10 +1,13 @@
 /** One rule that every conditional store keeps, as data: to be run by a test runner, by a tool, or by a test of the suite. */
 import assert from 'node:assert/strict'
-import type { ClaimStore, NameStore } from '../../kit/conditional-store.ts'
+import type { ClaimStore as ClaimStoreOf, NameStore } from '../../kit/conditional-store.ts'
 import { isEligible, type QueueEntry, type QueueView, watchedBy } from '../../kit/ordered-store.ts'
-import type { StoredClaim, StoredName } from '../../kit/stored-name.ts'
+import type { QueuedClaim, StoredClaim, StoredName } from '../../kit/stored-name.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import { call } from '../conformance/requests.ts'
+
+/** A session need not read more of its claims than the queue needs. */
+type ClaimStore = ClaimStoreOf<QueuedClaim>
 
 /** Sessions and names of one namespace, in which nothing is when the case begins. */
 export interface StoreWorld {
@@ -184,7 +187,10 @@ function granted({ name, attempt }: AcquireRequest, token: bigint) {
   return { name, attempt, token, grantId: String(token) }
 }
 
-export function claimIn(name: StoredName, { attempt }: AcquireRequest): StoredClaim {
+export function claimIn<C extends QueuedClaim = StoredClaim>(
+  name: StoredName<C>,
+  { attempt }: AcquireRequest,
+): C {
   const claim = name.claim(attempt)
   assert(claim !== undefined, 'the claim is there')
   return claim

@@ -79,7 +79,7 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
     })
     await refused(session.ask({ op: 'delete', path }, call())).toMatchObject({ code: 'not-empty' })
     await session.end(call())
-    const gone = await rig.client().attach(session.id, 10_000, call())
+    const gone = await rig.client().attach(session.id, 10_000).prolong([], call())
     expect(gone).toBeNull()
   })
 
@@ -118,7 +118,7 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
   test('another process goes on with a session by its id', async () => {
     const { session, path } = await opened()
     await session.ask({ op: 'create', path: `${path}/mine`, mode: 'ephemeral' }, call())
-    const attached = await rig.client().attach(session.id, 10_000, call())
+    const attached = rig.client().attach(session.id, 10_000)
     expect(attached).toMatchObject({ id: session.id, since: null, timeoutMs: 10_000 })
     expect(await attached?.ask({ op: 'getEphemerals', path }, call())).toMatchObject({
       paths: [`${path}/mine`],
@@ -191,8 +191,7 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
       const client = rig.client()
       const shared = await client.shared(call())
       await shared.end(call())
-      const attached = await rig.client().attach(shared.id, 10_000, call())
-      expect(attached).toBeNull()
+      expect(await rig.client().attach(shared.id, 10_000).prolong([], call())).toBeNull()
       const next = await client.shared(call())
       expect(next).not.toBe(shared)
       expect(await next.ask({ op: 'exists', path: '/' }, call())).toMatchObject({ ok: true })

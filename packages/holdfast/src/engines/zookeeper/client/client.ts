@@ -37,6 +37,7 @@ export class ZooKeeperClient {
   readonly backend: string
   /** '' or `/a/b`. */
   readonly chroot: string
+  readonly options: ZooKeeperClientOptions
   readonly #terms: SessionTerms
   readonly #sessions = new Set<Session>()
   /** Callers share its opening, and none of them alone cancels it (T102, shared work). */
@@ -45,25 +46,48 @@ export class ZooKeeperClient {
 
   constructor(backend: string, options: ZooKeeperClientOptions, clock: Clock, random: Random) {
     checkOptions(options)
+    this.options = options
     const { hosts, chroot = '', username, password = '', acl = 'creator', tls } = options
     this.backend = backend
     this.chroot = chroot.replace(/\/$/, '')
     const user = username === undefined ? undefined : Buffer.from(`${username}:${password}`)
     const preferred = { member: Math.floor(random.fraction() * hosts.length) }
-    this.#terms = { backend, hosts, acl, tls, user, clock, random, preferred }
+    this.#terms = { backend, hosts, acl, tls, user, clock, random, preferred, counts: { sent: 0 } }
     const limit = { ms: OPEN_LIMIT_MS, clock }
     this.#shared = new SharedWork(backend, (signal) => this.#openShared(callWith(signal)), limit)
   }
 
-  async open(timeoutMs: number, call: Call): Promise<Session> {
-    const session = await this.#session(0n, timeoutMs, call)
-    if (session === null) throw unavailable(this.backend, 'the session ended when it began', 'not-applied')
-    return session
+  /** The same for one member. */
+  at(host: string): ZooKeeperClient {
+    const { clock, random } = this.#terms
+    return new ZooKeeperClient(this.backend, { ...this.options, hosts: [host] }, clock, random)
   }
 
-  /** Goes on with a session of another process. Both would take it from each other, so one should be through with it. Null: it has gone. */
-  attach(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
-    return this.#session(id, timeoutMs, call)
+  /** Requests of all sessions so far, for tests and measurements. */
+  get sent(): number {
+    return this.#terms.counts.sent
+  }
+
+  async open(timeoutMs: number, call: Call): Promise<Session> {
+    const session = this.#session(0n, timeoutMs)
+    try {
+      if (await session.open(call)) return session
+    } catch (error) {
+      session.drop()
+      this.#sessions.delete(session)
+      throw error
+    }
+    this.#sessions.delete(session)
+    throw unavailable(this.backend, 'the session ended when it began', 'not-applied')
+  }
+
+  /**
+   * Goes on with a session that was opened before, also by another process. Two processes would take it from each other, so one should be
+   * through with it. Nothing is sent: the first request tells whether it lives.
+   */
+  attach(id: bigint, timeoutMs: number): Session {
+    const known = [...this.#sessions].find((session) => session.id === id && !session.isGone)
+    return known ?? this.#session(id, timeoutMs)
   }
 
   /** The bounds of a session's time, at the member that answers. */
@@ -117,19 +141,12 @@ export class ZooKeeperClient {
     return session
   }
 
-  async #session(id: bigint, timeoutMs: number, call: Call): Promise<Session | null> {
+  #session(id: bigint, timeoutMs: number): Session {
     if (this.#isClosed) throw unavailable(this.backend, 'the client is closed', 'not-applied')
     const session = new Session(this.#terms, id, timeoutMs)
+    for (const each of this.#sessions) if (each.isGone) this.#sessions.delete(each)
     this.#sessions.add(session)
-    try {
-      if (await session.open(call)) return session
-    } catch (error) {
-      session.drop()
-      this.#sessions.delete(session)
-      throw error
-    }
-    this.#sessions.delete(session)
-    return null
+    return session
   }
 }
 

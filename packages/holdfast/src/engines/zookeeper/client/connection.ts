@@ -111,6 +111,10 @@ export class Connection {
     else this.#lose(`the connection to ${this.host} is closed`)
   }
 
+  get isIdle(): boolean {
+    return this.#expected.length === 0
+  }
+
   /** Runs `idle` when nothing is in flight, or nothing more will be answered. */
   whenIdle(idle: () => void): void {
     this.#onIdle.push(idle)

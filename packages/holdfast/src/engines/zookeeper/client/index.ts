@@ -1,5 +1,6 @@
 export { ZooKeeperClient, type ZooKeeperClientOptions } from './client.ts'
 export type { ZooKeeperTls } from './connection.ts'
+export { ensembleFindings } from './findings.ts'
 export type {
   CreateMode,
   NodeEvent,

@@ -188,8 +188,8 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
     test('two clients of one session take it from each other', async () => {
       const [first, second, third] = rig.doors as [Door, Door, Door]
       const one = await opened([first, third])
-      const other = await rig.client([second, third]).attach(one.id, LONG_MS, call())
-      if (other === null) throw new Error('it has gone')
+      const other = rig.client([second, third]).attach(one.id, LONG_MS)
+      await other.prolong([], call())
       // The member of the first one does not know yet that it is not its session any more.
       expect(await outcome(one.ask({ op: 'setData', path: `${path}/s`, data: '' }, call()))).toBe('unknown')
       for (const each of [one, other, one, other]) {
@@ -207,7 +207,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
       const told: string[] = []
       await session.watch({ op: 'exists', path: `${path}/s` }, (what) => void told.push(what), call())
       await session.watch({ op: 'exists', path }, (what) => void told.push(what), call())
-      await (await rig.client().attach(session.id, LONG_MS, call()))?.end(call())
+      await rig.client().attach(session.id, LONG_MS).end(call())
       expect(await prolong(session)).toBeNull()
       expect(session.isGone).toBe(true)
       expect(told).toEqual(['lost', 'lost'])
@@ -329,9 +329,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
         expect(read).toMatchObject({ replies: [{ ok: true }] })
         expect(await outcome(prolong(session))).not.toBe('answered')
         // Those who have a leader go on with the session.
-        const again = await waitFor('the others', () =>
-          rig.client(others).attach(session.id, LONG_MS, call()),
-        )
+        const again = rig.client(others).attach(session.id, LONG_MS)
         await waitFor('a keep-alive', async () => (await outcome(prolong(again))) === 'answered')
       })
     })

@@ -48,6 +48,8 @@ export interface SessionTerms extends ConnectionTerms {
   readonly random: Random
   /** The member that served last, for new sessions. */
   readonly preferred: { member: number }
+  /** Of all sessions. */
+  readonly counts: { sent: number }
 }
 
 export type Replies<R extends readonly Request[]> = {
@@ -72,6 +74,9 @@ const attachLimitMs = (timeoutMs: number) =>
   Math.min(LONGEST_ATTACH_MS, Math.max(SHORTEST_ATTACH_MS, timeoutMs / 6))
 /** For what is in flight before a re-attachment: a third of a keep-alive's limit. */
 const drainLimitMs = (timeoutMs: number) => Math.min(LONGEST_ATTACH_MS, timeoutMs / 9)
+
+/** A session that is kept alive is heard of every third of its time. */
+const KEPT_ALIVE = 2 / 3
 
 export class Session {
   /** 0n before it was opened. */
@@ -258,6 +263,9 @@ export class Session {
   #flush(): void {
     if (this.#isGateClosed || this.#unsent.length === 0) return
     const connection = this.#connection
+    const silentMs = this.#terms.clock.monotonicMs() - this.#heardMs
+    // Another process may have the session by now, and a request on this connection would be unknown.
+    if (connection?.isIdle && silentMs > this.timeoutMs * KEPT_ALIVE) connection.destroy('it was not used')
     if (!connection?.isOpen) {
       this.#reattach()
       return
@@ -268,6 +276,7 @@ export class Session {
 
   #framesOf(leaving: readonly Asked[], connection: Connection): Buffer[] {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
+    this.#terms.counts.sent += leaving.length
     return leaving.map((asked) => {
       asked.sent = sent
       this.#xid = nextXid(this.#xid)
@@ -391,6 +400,7 @@ export class Session {
       answered: (_zxid, _error, body) => connected.resolve(readConnect(body)),
       lost: connected.reject,
     }
+    this.#terms.counts.sent++
     const frames = [connectFrame(zxid, this.#askedMs, this.id), ...this.#framesOf(all, connection)]
     const bytes = Buffer.concat(frames)
     const since = instantOf(clock)
@@ -406,6 +416,7 @@ export class Session {
     }
     this.id = id
     this.timeoutMs = timeoutMs
+    this.#heardMs = clock.monotonicMs()
     const replies = (await answers).slice(own.length) as Replies<R>
     return { since, timeoutMs, replies }
   }

@@ -1,0 +1,86 @@
+/** Who may use an ensemble, and what its configuration means for locks. */
+import { startZooKeeper, wanted, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Cancellation } from '../../../base/cancellation.ts'
+import { createLocker } from '../../../locker/locker.ts'
+import { openLocker } from '../../../open.ts'
+import { call } from '../../../testing/conformance/requests.ts'
+import { openZooKeeper } from './assemble.ts'
+
+describe.runIf(wanted('zookeeper'))('access', () => {
+  let ensemble: ZooKeeperEnsemble
+  let host: string
+  beforeAll(async () => {
+    ensemble = await startZooKeeper()
+    const [member] = ensemble.members
+    host = `${member?.host}:${member?.port}`
+  })
+  afterAll(() => ensemble?.stop())
+
+  test('without an ACL or credentials it is not opened, and a sentence says what to do', async () => {
+    const opening = openZooKeeper({ hosts: [host] })
+    await expect(opening).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', argument: 'acl' })
+  })
+
+  test('clients with the same credentials exclude each other, and others are refused', async () => {
+    const url = (user: string) => `zookeeper://${user}@${host}/apps?namespace=shared`
+    await using one = await openLocker(url('ada:secret'), { require: ['fenced', 'cluster'] })
+    await using other = await openLocker(url('ada:secret'))
+    await using held = await one.acquire('x')
+    expect(held.state).toBe('held')
+    expect(await other.tryAcquire('x')).toBeNull()
+    const nobody = `zookeeper://${host}/apps?acl=open&namespace=shared`
+    for (const refused of [url('ada:wrong'), url('bob:secret'), nobody]) {
+      const opening = openLocker(refused).then((locker) => locker.close())
+      await expect(opening).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    }
+  })
+
+  test('a parameter of the URL that is wrong is refused', async () => {
+    for (const query of ['acl=nobody', 'ca=file.pem', 'password=x'])
+      await expect(openLocker(`zookeeper://${host}?${query}`)).rejects.toMatchObject({
+        code: 'INVALID_ARGUMENT',
+      })
+  })
+
+  test('G12 info has the bounds of sessions, and asks for no more than ZooKeeper grants', async () => {
+    await using backend = await openZooKeeper({ hosts: [host], acl: 'open' })
+    const { ttlMs, issuer, expirySlackMs } = backend.info
+    expect(ttlMs).toEqual({ min: 400, max: 4_000, step: 1 })
+    expect(issuer).toMatch(/^zookeeper:[0-9a-f]+-[0-9a-f]+\/default$/)
+    expect(expirySlackMs(1_000)).toBe(1_200)
+    await using again = await openZooKeeper({ hosts: [host], acl: 'open', namespace: 'other' })
+    expect(again.info.issuer).toBe(issuer.replace('default', 'other'))
+    expect(() => createLocker(backend, { ttlMs: 60_000 })).toThrow(/must be at most 4000/)
+  })
+
+  test('diagnose finds what matters, and says what to do', async () => {
+    await using backend = await openZooKeeper({ hosts: [host, '127.0.0.1:1'], acl: 'open' })
+    const findings = (await backend.diagnose(call())).map(({ code, severity }) => `${severity} ${code}`)
+    expect(findings).toEqual([
+      'warning HOLDFAST_ZOOKEEPER_OPEN_ACL',
+      'warning HOLDFAST_ZOOKEEPER_FEW_MEMBERS',
+      'note HOLDFAST_ZOOKEEPER_CONNECTIONS',
+      'warning HOLDFAST_ZOOKEEPER_MEMBER_DOWN',
+    ])
+    const given = new Cancellation()
+    given.cancel(new Error('given up'))
+    await expect(backend.diagnose(given)).rejects.toMatchObject({ outcome: 'not-applied' })
+  })
+
+  test('diagnose says that it may not look, and that members differ', async () => {
+    const settings = { '4lw.commands.whitelist': 'srvr', maxSessionTimeout: '9000' }
+    await using other = await startZooKeeper({ settings })
+    const [member] = other.members
+    const hosts = [host, `${member?.host}:${member?.port}`]
+    await using backend = await openZooKeeper({ hosts, username: 'ada', password: 'secret' })
+    const findings = await backend.diagnose(call())
+    expect(findings.map(({ code }) => code)).toEqual([
+      'HOLDFAST_ZOOKEEPER_FEW_MEMBERS',
+      'HOLDFAST_ZOOKEEPER_BOUNDS',
+      'HOLDFAST_ZOOKEEPER_CONNECTIONS',
+      'HOLDFAST_ZOOKEEPER_WORDS_OFF',
+    ])
+    expect(findings[1]?.what).toContain('400 to 4000 ms; 400 to 9000 ms')
+  })
+})

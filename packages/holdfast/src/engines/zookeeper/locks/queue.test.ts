@@ -1,0 +1,152 @@
+/** The queue of a name on a real ensemble: what it costs, and what becomes of its nodes. */
+import { waitFor, wanted } from 'holdfast-lab/servers'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { openSession, Rig } from '../../../../test/zookeeper/rig.ts'
+import { useUp } from '../../../../test/zookeeper/used-up.ts'
+import type { BackendSession, Grant } from '../../../spi.ts'
+import { call, request } from '../../../testing/conformance/requests.ts'
+
+const take = async (session: BackendSession<'fenced'>, asked = request('x')): Promise<Grant<'fenced'>> => {
+  const result = await session.tryAcquire(asked, call())
+  if (result.kind !== 'granted') throw new Error(result.kind)
+  return result.grant
+}
+const release = (session: BackendSession<'fenced'>, grant: Grant) =>
+  session.release(grant, { keepForMs: 0 }, call())
+
+describe.runIf(wanted('zookeeper'))('the queue', () => {
+  let rig: Rig
+  beforeAll(async () => {
+    rig = await Rig.start({ members: 3, settings: { maxSessionTimeout: '60000' } })
+  })
+  afterAll(() => rig[Symbol.asyncDispose]())
+  afterEach(async () => {
+    await rig.clear()
+    expect(await rig.remains()).toEqual([])
+  })
+
+  const waiting = async (session: BackendSession<'fenced'>, count: number, granted: Grant<'fenced'>[]) => {
+    const ended: Promise<unknown>[] = []
+    for (let waiter = 0; waiter < count; waiter++) {
+      const queued = Promise.withResolvers<void>()
+      const result = session.enqueue?.(request('x'), Object.assign(call(), { onQueued: queued.resolve }))
+      ended.push(
+        (result ?? Promise.reject(new Error('no queue'))).then((answer) => {
+          if (answer.kind !== 'granted') throw new Error(answer.kind)
+          granted.push(answer.grant)
+        }),
+      )
+      await queued.promise
+    }
+    return Promise.all(ended)
+  }
+
+  test('G10 T20 a dead waiter whose TTL is longer than the holder’s costs its own TTL, and not more', async () => {
+    const living = await openSession(await rig.backend())
+    const backends = [await rig.backend(), await rig.backend()] as const
+    const [holder, dead] = [await openSession(backends[0], 2_000), await openSession(backends[1], 4_000)]
+    await take(holder)
+    const gone = expect(dead.enqueue?.(request('x'), call())).rejects.toMatchObject({ code: 'CLOSED' })
+    const claims = async () => (await rig.remains()).filter((path) => /\/n\/x\//.test(path)).length
+    await waitFor('it waits', async () => (await claims()) === 2 || null)
+    const startMs = performance.now()
+    // As if both processes had ended.
+    await Promise.all(backends.map((backend) => backend[Symbol.asyncDispose]()))
+    await gone
+    await waitFor('the holder has gone', async () => (await claims()) < 2 || null)
+    const holderMs = performance.now() - startMs
+    const granted: Grant<'fenced'>[] = []
+    await waiting(living, 1, granted)
+    const bothMs = performance.now() - startMs
+    // Twice as long, and not the one after the other.
+    expect(bothMs / holderMs).toBeLessThan(2.6)
+    await living.close(call())
+  })
+
+  test('G9 T28 a release costs the same with 20 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const cost = async (waiters: number) => {
+      const granted = [await take(session)]
+      const ended = waiting(session, waiters, granted)
+      await waitFor('all wait', async () => (await rig.remains()).length === 2 * waiters + 3 || null)
+      await session.keepAlive({ held: [], waiting: [] }, call())
+      const before = backend.statistics.sent
+      for (let count = 0; count < 10; count++) {
+        await release(session, granted[count] as Grant)
+        await waitFor('the next is granted', async () => granted.length === count + 2 || null)
+      }
+      const sent = backend.statistics.sent - before
+      // The others are handed on while keep-alives re-attach the session.
+      for (let count = 10; count < waiters; count++) {
+        const [released] = await Promise.all([
+          release(session, granted[count] as Grant),
+          count % 20 === 0 ? session.keepAlive({ held: [], waiting: [] }, call()) : undefined,
+        ])
+        expect(released).toBe('released')
+        await waitFor('the next is granted', async () => granted.length === count + 2 || null, { everyMs: 1 })
+      }
+      await ended
+      await release(session, granted[waiters] as Grant)
+      expect(granted.map(({ token }) => token)).toEqual(
+        granted.map(({ token }) => token).toSorted((a, b) => (a < b ? -1 : 1)),
+      )
+      return sent
+    }
+    const few = await cost(20)
+    expect(await cost(500)).toBe(few)
+    await session.close(call())
+  })
+
+  test('a container that is reaped between two joins is made again', async () => {
+    const session = await openSession(await rig.backend())
+    const first = await take(session)
+    await release(session, first)
+    await rig.operator.delete(`${rig.root}/n/x`)
+    const second = await take(session)
+    expect(second.token).toBeGreaterThan(first.token)
+    await session.close(call())
+  })
+})
+
+describe.runIf(wanted('zookeeper'))('sequence numbers', () => {
+  test('T35 they are used up: the name starts anew when it is free, with its data, and its tokens go on', async () => {
+    await using rig = await Rig.start()
+    const [member] = rig.cluster.members
+    if (member === undefined) throw new Error('no member')
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session)
+    await session.setData?.(held, 'kept', call())
+    await release(session, held)
+    await session.close(call())
+    await member.kill()
+    useUp(member.folder, `${rig.root}/n/x/exclusive`, 2 ** 31 - 3)
+    await member.restart()
+
+    // Without a limit: two nodes with one number, and each would be the first.
+    const operator = await rig.operator.session()
+    const create = async (name: string) => {
+      const path = `${rig.root}/n/x/${name}.`
+      const created = await operator.ask({ op: 'create', path, mode: 'ephemeral-sequential' }, call())
+      if (!created.ok) throw new Error(created.code)
+      return created.path.slice(-10)
+    }
+    const numbers: string[] = []
+    for (const name of ['a', 'b', 'c', 'd', 'e']) numbers.push(await create(name))
+    expect(new Set(numbers.slice(-3))).toEqual(new Set(['2147483647']))
+    for (const path of await rig.operator.nodes(`${rig.root}/n/x`))
+      if (!path.endsWith('/data')) await rig.operator.delete(path)
+
+    const [one, other] = [await openSession(backend), await openSession(backend)]
+    const notApplied = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' }
+    await expect(one.tryAcquire(request('x'), call())).rejects.toMatchObject(notApplied)
+    const result = await one.tryAcquire(request('x'), call())
+    if (result.kind !== 'granted') throw new Error(result.kind)
+    expect(result.grant.previousData).toBe('kept')
+    expect(result.grant.token).toBeGreaterThan(held.token)
+    expect((await other.tryAcquire(request('x'), call())).kind).toBe('busy')
+    const paths = await rig.operator.nodes(`${rig.root}/n/x`)
+    expect(paths.some((path) => /\.000000000\d$/.test(path))).toBe(true)
+  })
+})

@@ -1,0 +1,44 @@
+/** The rules of a conditional store, on an ensemble of three members. */
+import { startZooKeeper } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, test } from 'vitest'
+import { systemRandom } from '../../src/base/ids.ts'
+import { openZooKeeper } from '../../src/engines/zookeeper/locks/assemble.ts'
+import { Keys } from '../../src/engines/zookeeper/locks/keys.ts'
+import { call } from '../../src/testing/conformance/requests.ts'
+import { describeStore } from '../../src/testing/describe-store.ts'
+import { Operator } from '../zookeeper/rig.ts'
+
+let cluster: Awaited<ReturnType<typeof startZooKeeper>>
+let operator: Operator
+beforeAll(async () => {
+  cluster = await startZooKeeper({ members: 3 })
+  operator = new Operator(cluster.members.map(({ host, port }) => `${host}:${port}`))
+}, 120_000)
+afterAll(async () => {
+  await operator?.close()
+  await cluster?.stop()
+})
+
+let worlds = 0
+
+describeStore({
+  name: 'zookeeper',
+  describe,
+  test,
+  createWorld: async () => {
+    const hosts = cluster.members.map(({ host, port }) => `${host}:${port}`)
+    const namespace = `store-${++worlds}`
+    const backend = await openZooKeeper({ hosts, acl: 'open', namespace })
+    return {
+      names: backend.names,
+      openSession: async () => {
+        const id = systemRandom.id() + systemRandom.id()
+        const handle = { id, ttlMs: 30_000, holder: 'ada' }
+        const { claims } = await backend.openClaims(handle, call())
+        const find = async () => (await backend.findClaims(handle, call()))?.claims ?? null
+        return { claims, end: () => operator.endSession(new Keys('', namespace), id), find }
+      },
+      close: () => backend[Symbol.asyncDispose](),
+    }
+  },
+})
