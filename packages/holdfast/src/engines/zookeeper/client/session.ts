@@ -12,7 +12,7 @@
  * the session. Its one write has all that must come before other requests: credentials, pending watches, the requests of its caller.
  */
 import { cancelledCall, unlessStopped } from '../../../base/aborting.ts'
-import { afterThisTurn, type Instant, instantOf, judgeLate, type Timer } from '../../../base/clock.ts'
+import { afterThisTurn, type Instant, instantOf, judgeLate, sleep, type Timer } from '../../../base/clock.ts'
 import {
   asNotApplied,
   BackendUnavailableError,
@@ -65,6 +65,7 @@ export interface Prolonged<R extends readonly Request[]> {
 
 /** A request that is given up after so long without any answer on its connection says something about the connection. */
 const STUCK_AFTER_MS = 500
+const STEP_MS = 50
 const PAUSES = { firstMs: 50, longestMs: 2_000 }
 /** For one member to open a session. */
 const OPEN_LIMIT_MS = 2_000
@@ -303,7 +304,7 @@ export class Session {
 
   /** Each member once, and the first one twice: another connection may have had the session for a moment. */
   async #attach<R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
-    const { hosts, preferred } = this.#terms
+    const { hosts, preferred, clock, random } = this.#terms
     for (let tries = 0; !this.isGone; tries++) {
       try {
         const attached = await this.#attachTo(hosts[this.#member % hosts.length] ?? '', requests, call)
@@ -316,6 +317,8 @@ export class Session {
         const isUseless = !isHoldfastError(error, 'BACKEND_UNAVAILABLE')
         if (isUseless || tries >= hosts.length) this.#unreachable(error)
         if (isUseless || tries >= hosts.length || call.cancelled || this.#state === 'closed') throw error
+        // Two clients that take a session from each other must not go on in step.
+        await sleep(clock, random.fraction() * STEP_MS)
       }
     }
     return null
