@@ -65,11 +65,15 @@ export class Operator {
     return this.#client.close()
   }
 
+  /** A client of the session that waits takes it back when its connection is lost. */
   async #end(path: string): Promise<void> {
-    const data = await this.data(path)
-    if (data === undefined) return
-    const { zooKeeper, ttlMs } = parse<StoredSession>(data)
-    await this.#client.attach(BigInt(zooKeeper), ttlMs).end(call())
+    await waitFor('the session to end', async () => {
+      const data = await this.data(path)
+      if (data === undefined) return true
+      const { zooKeeper, ttlMs } = parse<StoredSession>(data)
+      await this.#client.attach(BigInt(zooKeeper), ttlMs).end(call())
+      return true
+    })
   }
 }
 

@@ -94,7 +94,8 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
       return sent
     }
     const few = await cost(20)
-    expect(await cost(500)).toBe(few)
+    // And a ping or two.
+    expect(await cost(500)).toBeLessThanOrEqual(few + 2)
     await session.close(call())
   })
 
