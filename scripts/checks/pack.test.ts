@@ -14,7 +14,7 @@ const MOST_FILES = 420
 
 /** How many packed bytes each part of the library may add. A new engine or recipe brings its own line. */
 const allowances: Readonly<Record<string, number>> = {
-  'core and kit': 87_000,
+  'core and kit': 89_500,
   documents: 58_000,
   testing: 64_000,
   'guards and lockfree': 9_500,
@@ -25,6 +25,7 @@ const allowances: Readonly<Record<string, number>> = {
   postgres: 66_000,
   'postgres-advisory': 21_000,
   etcd: 32_000,
+  consul: 23_500,
   'recipes/election': 6_500,
   'recipes/lock-order': 5_500,
   'recipes/partitions': 8_000,

@@ -10,6 +10,8 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  */
 export const ceilings: Readonly<Record<string, number>> = {
   base: 2_547,
+  'engines/consul/client': 707,
+  'engines/consul/locks': 1_301,
   'engines/etcd/client': 1_946,
   'engines/etcd/locks': 1_222,
   'engines/memory': 1_011,
@@ -27,13 +29,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
-  'entry points': 773,
+  'entry points': 787,
   guards: 749,
-  kit: 3_680,
+  kit: 3_990,
   locker: 3_049,
   lockfree: 1_002,
   recipes: 3_197,
-  'whole library': 40_721,
+  'whole library': 44_371,
 }
 
 export interface Part {

@@ -26,6 +26,8 @@ export const BACKEND = 'consul'
 interface Statement {
   readonly name: string
   readonly build: (position: number) => readonly consul.Operation[]
+  /** As it is at position 0, where most statements are. */
+  readonly first: readonly consul.Operation[]
 }
 
 /** What was written and read of the name, or why nothing was. */
@@ -90,8 +92,9 @@ export class Connection {
   /** One attempt. What leaves at the same moment is one transaction. */
   commit(name: string, build: Statement['build'], call: Call): Promise<Committed> {
     this.lifetime.begin(call)
-    const isShort = build(0).length <= consul.MAX_OPERATIONS / MAX_BATCH
-    return isShort ? this.#lane.ask({ name, build }, call) : this.#alone({ name, build }, false, call)
+    const statement = { name, build, first: build(0) }
+    const isShort = statement.first.length <= consul.MAX_OPERATIONS / MAX_BATCH
+    return isShort ? this.#lane.ask(statement, call) : this.#alone(statement, false, call)
   }
 
   /** Everything of a name. Reads of one moment are one. */
@@ -160,7 +163,9 @@ export class Connection {
     const onAgain = () => {
       isRepeated = true
     }
-    const operations = statements.flatMap(({ build }, position) => build(position))
+    const operations = statements.flatMap(({ build, first }, position) =>
+      position === 0 ? first : build(position),
+    )
     const { entries, refused } = await this.client.transact(operations, call, { onAgain })
     if (refused === undefined) {
       const byName = Map.groupBy(entries, ({ key }) => this.keys.groupOf(key))

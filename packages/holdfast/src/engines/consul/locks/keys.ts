@@ -4,7 +4,8 @@
  *
  *   id                        names the issuer of the tokens, if the user does not
  *   s/<hash>                  a session: the hash of the id that core has chosen
- *   a/<session>/<attempt>     with every claim: its name; or a mark: the attempt was abandoned, or released by force
+ *   a/<session>/<attempt>     with every claim: its name; or a mark: the attempt was abandoned, or released by force. The first eight
+ *                             letters name the session here; which one it is, its lock says
  *   n/<name>/c/<attempt>      a claim
  *   n/<name>/capacity/<session>   a changed capacity, for every session that had claims
  *   n/<name>/kept/<attempt>   the name is kept closed (hold-at-least), for a session of its own
@@ -23,7 +24,6 @@ export type Part = 'c' | 'capacity' | 'kept' | 'delay' | 'operator' | 'data'
 /** A key that was found. `id`: of the session or attempt. */
 export interface ParsedKey {
   readonly kind: 'id' | 's' | 'a' | Part
-  readonly name: string
   readonly id: string
 }
 
@@ -44,7 +44,7 @@ export class Keys {
 
   /** The end of an attempt's key may be left out, for all of them. */
   attempt(session: string, attempt = ''): string {
-    return `${this.root}a/${session}/${attempt}`
+    return `${this.root}a/${session.slice(0, 8)}/${attempt}`
   }
 
   /** Everything of a name. */
@@ -67,9 +67,8 @@ export class Keys {
   }
 
   parse(key: string): ParsedKey {
-    const [top = '', first = '', second = '', id = ''] = key.slice(this.root.length).split('/')
-    if (top === 'n') return { kind: second as Part, name: unescapeName(first), id }
-    return { kind: top as ParsedKey['kind'], name: '', id: second }
+    const [top = '', , part = '', id = ''] = key.slice(this.root.length).split('/')
+    return top === 'n' ? { kind: part as Part, id } : { kind: top as ParsedKey['kind'], id: part }
   }
 }
 

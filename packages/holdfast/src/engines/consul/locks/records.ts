@@ -11,15 +11,22 @@ export interface OpenedSession extends SessionRecord {
   readonly delay?: string
 }
 
-interface ClaimValue extends ClaimRecord {
-  readonly mode: Mode
-  /** Its position in the transaction that has written it, which is part of the token. */
-  readonly at: number
-  readonly granted: boolean
+/** Kept short: three servers write it into their logs. `at`: its position in the transaction that has written it, for the token. */
+export function claimValue(record: ClaimRecord, mode: Mode, at: number, granted: boolean): string {
+  const { session, weight, capacity, sinceMs, note, owner } = record
+  const { id, holder, ttlMs } = session
+  return JSON.stringify([mode, at, granted, weight, capacity, sinceMs, id, holder, ttlMs, note, owner])
 }
 
-export function claimValue(record: ClaimRecord, mode: Mode, at: number, granted: boolean): string {
-  return JSON.stringify({ ...record, mode, at, granted } satisfies ClaimValue)
+function claimIn(value: string) {
+  const fields: unknown = JSON.parse(value)
+  const [mode, at, granted, weight, capacity, sinceMs, id, holder, ttlMs, note, owner] = fields as readonly [
+    ...[mode: Mode, at: number, granted: boolean, weight: number, capacity: number, sinceMs: number],
+    ...[id: string, holder: string, ttlMs: number, note?: string | null, owner?: string | null],
+  ]
+  const session: SessionRecord = { id, holder, ttlMs }
+  const also = { ...(note != null && { note }), ...(owner != null && { owner }) }
+  return { mode, at, granted, record: { session, weight, capacity, sinceMs, ...also } satisfies ClaimRecord }
 }
 
 /** A claim that was found. `revision`: the index of its last write. */
@@ -36,19 +43,17 @@ export interface NameView {
 
 /** A `delay` key without its claim is a tombstone: the session of its holder has ended by itself. */
 export function tombstonesIn(keys: Keys, entries: readonly Entry[]): Entry[] {
-  const claims = new Set(entries.map(({ key }) => key))
-  return entries.filter(({ key }) => {
-    const { kind, name, id } = keys.parse(key)
-    return kind === 'delay' && !claims.has(keys.of(name, 'c', id))
-  })
+  const delays = entries.filter(({ key }) => keys.parse(key).kind === 'delay')
+  if (delays.length === 0) return delays
+  const found = new Set(entries.map(({ key }) => key))
+  return delays.filter(({ key }) => !found.has(`${keys.groupOf(key)}c/${keys.parse(key).id}`))
 }
 
 export function consulClaim(keys: Keys, { key, value, session = '', created, modified }: Entry): ConsulClaim {
-  const { name, id: attempt } = keys.parse(key)
-  const { mode, at, granted, ...record } = JSON.parse(value) as ClaimValue
+  const { id: attempt } = keys.parse(key)
+  const { mode, at, granted, record } = claimIn(value)
   const { weight, capacity } = record
-  const id = publicIdOf(attempt)
-  const token = tokens.token(modified, at)
+  const [id, name, token] = [publicIdOf(attempt), keys.nameOf(key), tokens.token(modified, at)]
   const facts = { key, name, attempt, id, mode, session, granted, token, weight, capacity, record }
   return { ...facts, order: created, revision: modified }
 }
@@ -59,8 +64,8 @@ export function nameIn(
   entries: readonly Entry[],
   { tombstones: isTried, lookAgainMs }: NameView = {},
 ): StoredName<ConsulClaim> {
-  const ofKind = (...kinds: readonly string[]) =>
-    entries.filter(({ key }) => kinds.includes(keys.parse(key).kind))
+  const kinds = Map.groupBy(entries, ({ key }) => keys.parse(key).kind)
+  const { c = [], kept = [], operator = [], capacity = [], data = [] } = Object.fromEntries(kinds)
   const tombstones = tombstonesIn(keys, entries)
   // While its second session lives, no write would take it away.
   const closing = tombstones.filter(({ session }) => isTried === undefined || session !== undefined)
@@ -68,13 +73,13 @@ export function nameIn(
     key,
     order: value === '' ? created : BigInt(value),
   }))
-  const [cell] = ofKind('data')
-  const compared = [...ofKind('capacity', 'data'), ...(isTried === undefined ? [] : tombstones)]
+  const compared = [...capacity, ...data, ...(isTried === undefined ? [] : tombstones)]
+  const [cell] = data
   return new StoredName({
     version: entries.reduce((latest, { modified }) => (modified > latest ? modified : latest), 0n),
-    claims: ofKind('c').map((entry) => consulClaim(keys, entry)),
-    closedBy: [...ofKind('kept', 'operator').map(({ key, created: order }) => ({ key, order })), ...closed],
-    capacities: ofKind('capacity').map(({ value, modified: order }) => ({ order, capacity: Number(value) })),
+    claims: c.map((entry) => consulClaim(keys, entry)),
+    closedBy: [...[...kept, ...operator].map(({ key, created: order }) => ({ key, order })), ...closed],
+    capacities: capacity.map(({ value, modified: order }) => ({ order, capacity: Number(value) })),
     versions: new Map(compared.map(({ key, modified }) => [key, modified])),
     derivesGrants: true,
     ...(cell !== undefined && { data: JSON.parse(cell.value) as DataRecord }),
@@ -88,9 +93,9 @@ export function markIn(entry: Entry | undefined): MarkRecord | undefined {
   return reason && (detail === undefined ? { reason } : { reason, detail })
 }
 
-/** The claims among a session's attempts. The others are marks. */
-export function claimsIn(keys: Keys, attempts: readonly Entry[]): Claim[] {
+/** The claims among the attempts of this session. The others are marks. */
+export function claimsIn(keys: Keys, own: string, attempts: readonly Entry[]): Claim[] {
   return attempts
-    .filter((entry) => markIn(entry) === undefined)
+    .filter((entry) => entry.session === own && markIn(entry) === undefined)
     .map(({ key, value }) => ({ name: (JSON.parse(value) as Claim).name, attempt: keys.parse(key).id }))
 }

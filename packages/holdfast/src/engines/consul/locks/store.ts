@@ -258,7 +258,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const { id, record } = this.#session
     const { entries } =
       record.delay === undefined ? { entries: [] } : await this.#connection.read([keys.attempt(id)], call)
-    const delays = claimsIn(keys, entries).map(({ name, attempt }) =>
+    const delays = claimsIn(keys, id, entries).map(({ name, attempt }) =>
       consul.remove(keys.of(name, 'delay', attempt)),
     )
     while (delays.length > 0) {
@@ -320,7 +320,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const deleted = new Set(
       lost.filter((claim) => !byKey.has(this.#key(claim))).map((claim) => this.#mark(claim)),
     )
-    const attempts = found.filter(({ key }) => key.startsWith(keys.attempt(id)))
+    const attempts = found.filter(({ key, session }) => session === id && key.startsWith(keys.attempt(id)))
     const [gone, others] = [
       attempts.filter((entry) => deleted.has(entry.key) && markIn(entry) === undefined),
       attempts.filter(({ key }) => !deleted.has(key)),
@@ -332,7 +332,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...[...gone, ...others.filter(isTold)].map(({ key }) => key),
       ...(record.delay === undefined ? [] : lost.map(({ name, attempt }) => keys.of(name, 'delay', attempt))),
     ])
-    return { lost, besides: claimsIn(keys, others) }
+    return { lost, besides: claimsIn(keys, id, others) }
   }
 
   /** Nobody waits for it. What is left is deleted after the next keep-alive. */
