@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { startNetwork } from './network.ts'
 import { pinApart } from './pinning.ts'
-import type { Place, Subject, SubjectModule } from './subject.ts'
+import type { Place, Servers, ServersOptions, Subject, SubjectModule } from './subject.ts'
 
 const folder = join(import.meta.dirname, 'subjects')
 
@@ -17,17 +17,18 @@ export interface Backend {
   /** A place with its own data. */
   place(name: string): Promise<Place>
   subject(place: Place): Subject
+  readonly commandsOf?: Servers['commandsOf']
   stop(): Promise<void>
 }
 
 /** `rttMs`: the round trip of a network between client and servers; left out: loopback. */
-export async function startBackend(name: string, rttMs?: number): Promise<Backend> {
+export async function startBackend(name: string, rttMs?: number, options?: ServersOptions): Promise<Backend> {
   const { startServers, subject } = await moduleOf(name)
   if (startServers === undefined) {
     const place = async (namespace: string) => ({ urls: [], namespace })
     return { pids: [], remarks: [], place, subject, async stop() {} }
   }
-  const servers = await startServers()
+  const servers = await startServers(options)
   const network = rttMs === undefined ? undefined : await startNetwork(servers.urls, rttMs)
   const pinning = pinApart(servers.pids, network?.pid)
   return {
@@ -38,6 +39,7 @@ export async function startBackend(name: string, rttMs?: number): Promise<Backen
       return network ? { ...place, urls: place.urls.map((url) => network.through(url)) } : place
     },
     subject,
+    ...(servers.commandsOf && { commandsOf: servers.commandsOf }),
     async stop() {
       pinning.undo()
       network?.stop()

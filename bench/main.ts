@@ -5,11 +5,13 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { buildCommit, commitOf, hasChanges, ownPackage } from './against/checkout.ts'
-import { type AgainstReport, againstInWords } from './against/report.ts'
-import { type AgainstResult, runAgainst } from './against/run.ts'
+import { type AgainstReport, againstInWords, type Versions } from './against/report.ts'
+import { type AgainstResult, type Packages, runAgainst } from './against/run.ts'
 import { overall, type Verdict } from './against/statistics.ts'
 import { available, hasServers, startBackend } from './backend.ts'
 import { chartOf } from './chart.ts'
+import { type CostReport, costAsMarkdown, costInWords } from './cost/report.ts'
+import { type CostResult, runCost, verdictOf } from './cost/run.ts'
 import { growthChartOf } from './growth/chart.ts'
 import { type GrowthReport, growthAsMarkdown, growthInWords } from './growth/report.ts'
 import { type GrowthResult, runGrowth } from './growth/run.ts'
@@ -28,6 +30,7 @@ import { runSubject, type SubjectResult } from './run.ts'
 const usualSeconds = 1
 const usualSecondsAgainst = 0.25
 const usualSecondsOfGrowth = 0.5
+const usualSecondsOfCost = 0.3
 const exitCodes: Record<Verdict, number> = { pass: 0, fail: 1, void: 3 }
 
 const options = await optionsOrExit()
@@ -38,6 +41,7 @@ process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetri
 
 if (options.growth) await measureGrowth(options)
 else if (options.recipes) await measureRecipes(options)
+else if (options.cost) await measureCost(options)
 else if (options.against === undefined) await compareWithOthers(options)
 else await compareWithCommit(options, options.against)
 
@@ -65,9 +69,7 @@ async function compareWithOthers(options: Options): Promise<void> {
 
 async function compareWithCommit(options: Options, ref: string): Promise<void> {
   const { names, rounds, rttMs, only, json, seconds = usualSecondsAgainst } = options
-  const old = await orExit(() => commitOf(ref))
-  showProgress(`building ${old.id}`)
-  const packages = { new: ownPackage, old: await buildCommit(old, join(folder, 'commit')) }
+  const { versions, packages } = await bothVersions(ref)
   const subjects: AgainstResult[] = []
   for (const name of names)
     subjects.push(
@@ -76,13 +78,44 @@ async function compareWithCommit(options: Options, ref: string): Promise<void> {
   endProgress()
   const report: AgainstReport = {
     machine: describeMachine(folder),
-    new: { ...commitOf('HEAD'), hasChanges: hasChanges() },
-    old,
+    ...versions,
     subjects,
     verdict: overall(subjects.flatMap(({ workloads }) => workloads.map(({ verdict }) => verdict))),
   }
   console.log(json ? JSON.stringify(report, null, 2) : againstInWords(report))
   process.exitCode = exitCodes[report.verdict]
+}
+
+async function bothVersions(ref: string): Promise<{ versions: Versions; packages: Packages }> {
+  const old = await orExit(() => commitOf(ref))
+  showProgress(`building ${old.id}`)
+  const packages = { new: ownPackage, old: await buildCommit(old, join(folder, 'commit')) }
+  return { versions: { new: { ...commitOf('HEAD'), hasChanges: hasChanges() }, old }, packages }
+}
+
+async function measureCost(options: Options): Promise<void> {
+  const { names, rounds, rttMs, only, json, save, against, seconds = usualSecondsOfCost } = options
+  const both = against === undefined ? undefined : await bothVersions(against)
+  const packages = both?.packages ?? { new: ownPackage }
+  const profiles = options.profile ? join(import.meta.dirname, 'profiles') : undefined
+  const results: CostResult[] = []
+  for (const name of names)
+    results.push(
+      await runCost(name, packages, folder, { rounds, seconds, rttMs, only, profiles }, showProgress),
+    )
+  endProgress()
+  const machine = describeMachine(folder)
+  const report: CostReport = {
+    machine,
+    results,
+    ...(both && { versions: both.versions, verdict: verdictOf(results) }),
+  }
+  console.log(json ? JSON.stringify(report, null, 2) : costInWords(report))
+  for (const result of save ? results : []) {
+    const own: CostReport = { machine, results: [result] }
+    saveAs(`cost-${result.name}`, costAsMarkdown(own), own)
+  }
+  if (report.verdict !== undefined) process.exitCode = exitCodes[report.verdict]
 }
 
 async function measureGrowth(options: Options): Promise<void> {

@@ -49,6 +49,19 @@ test('growth takes sizes, and has backends of its own when none is named', () =>
   expect(() => read('redis', '--sizes', '1,2')).toThrow('--sizes is for growth')
 })
 
+test('cost measures all engines when none is named, also against a commit, and may write profiles', () => {
+  expect(read('cost')).toMatchObject({ cost: true, names: available, rounds: 5, profile: false })
+  expect(read('cost', 'redis', '--against', 'main', '--only', 'fenced')).toMatchObject({
+    names: ['redis'],
+    against: 'main',
+    rounds: 15,
+    only: 'fenced',
+  })
+  expect(read('cost', 'redis', '--profile')).toMatchObject({ profile: true })
+  expect(() => read('redis', '--profile')).toThrow('--profile is for cost')
+  expect(() => read('redis', 'cost')).toThrow('cost comes first')
+})
+
 test('what is not understood is refused', () => {
   expect(() => read('paper')).toThrow('There is no paper; there are: memory, redis.')
   expect(() => read('redis', '--rounds', 'many')).toThrow('--rounds must be a positive number, not many')
@@ -59,7 +72,18 @@ test('what is not understood is refused', () => {
 test('the help names every option', () => {
   expect(read('--help')).toBe('help')
   const usage = usageOf(available)
-  for (const option of ['against', 'only', 'rtt', 'sizes', 'seconds', 'rounds', 'folder', 'save', 'json'])
+  for (const option of [
+    'against',
+    'only',
+    'rtt',
+    'sizes',
+    'seconds',
+    'rounds',
+    'folder',
+    'profile',
+    'save',
+    'json',
+  ])
     expect(usage).toContain(`--${option}`)
 })
 

@@ -83,13 +83,29 @@ export interface Servers {
   readonly words: string
   /** A place with its own data: two versions of Holdfast may store it differently. */
   place(name: string): Promise<Place>
+  /**
+   * Left out where commands cannot be counted. `probe` runs a few pairs of a contender; the function that comes back says what
+   * the commands of this contender have come to since the servers started.
+   */
+  commandsOf?(probe: () => Promise<void>): Promise<() => Promise<Commands>>
   stop(): Promise<void>
+}
+
+/** Commands or statements that clients have sent, and the time that the servers spent in them. */
+export interface Commands {
+  readonly count: number
+  readonly us: number
+}
+
+export interface ServersOptions {
+  /** Counting may cost the servers a little, so it is only done where it is asked for. */
+  readonly countsCommands?: boolean
 }
 
 /** A file in `subjects/`. */
 export interface SubjectModule {
   /** Left out when the engine runs in this process. */
-  startServers?(): Promise<Servers>
+  startServers?(options?: ServersOptions): Promise<Servers>
   subject(place: Place): Subject
 }
 

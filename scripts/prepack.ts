@@ -1,21 +1,32 @@
-// Runs before `npm pack` and `npm publish` of the library: puts the README, the licence and the documents for users into
-// the package. Does not build, so that packing never changes what was tested.
+// Runs before `npm pack` and `npm publish` in the folder of a package: puts the licence into it, and into the library the
+// README and the documents for users as well. Another package has a README of its own. Does not build, so that packing never
+// changes what was tested.
 
 import { copyFileSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { library, pathFrom, root } from './lib/repository.ts'
+import { libraryPath, packages, pathFrom, root } from './lib/repository.ts'
 
-if (!existsSync(join(library, 'dist/index.js')))
-  throw new Error('there is no build; run `npm run build` first')
+if (import.meta.main) prepare(pathFrom(root, process.cwd()))
 
-copyFileSync(join(root, 'LICENSE'), join(library, 'LICENSE'))
-rmSync(join(library, 'docs'), { recursive: true, force: true })
-cpSync(join(root, 'docs'), join(library, 'docs'), {
-  recursive: true,
-  filter: (path) => !/^docs\/(adr|traps)\b|\.ts$/.test(pathFrom(root, path)),
-})
-writeFileSync(join(library, 'README.md'), forRegistry(readFileSync(join(root, 'README.md'), 'utf8')))
-for (const path of globSync(join(library, 'docs/**/*.md'))) forPackage(path)
+/** `path` is one of `packages`, from the root of the repository. */
+export function prepare(path: string, repository = root, known = packages): void {
+  const folder = join(repository, path)
+  if (!known.includes(path)) throw new Error(`${path} is none of the packages that are published`)
+  if (!existsSync(join(folder, 'dist'))) throw new Error('there is no build; run `npm run build` first')
+  copyFileSync(join(repository, 'LICENSE'), join(folder, 'LICENSE'))
+  if (path === libraryPath) addDocuments(folder, repository)
+}
+
+function addDocuments(library: string, repository: string): void {
+  rmSync(join(library, 'docs'), { recursive: true, force: true })
+  cpSync(join(repository, 'docs'), join(library, 'docs'), {
+    recursive: true,
+    filter: (path) => !/^docs\/(adr|traps)\b|\.ts$/.test(pathFrom(repository, path)),
+  })
+  const readme = readFileSync(join(repository, 'README.md'), 'utf8')
+  writeFileSync(join(library, 'README.md'), forRegistry(readme, library))
+  for (const path of globSync(join(library, 'docs/**/*.md'))) forPackage(path)
+}
 
 /** Leaves out what is about the repository. */
 function forPackage(path: string): void {
@@ -34,7 +45,7 @@ function withoutForeignLinks(text: string, folder: string): string {
  * The registry shows the README without the files around it. So links lead to the package's own documents, in this
  * version, where the registry's files can be read; what is about the repository is left out.
  */
-function forRegistry(readme: string): string {
+function forRegistry(readme: string, library: string): string {
   const { name, version } = JSON.parse(readFileSync(join(library, 'package.json'), 'utf8'))
   const [text = ''] = readme.split('\n## This repository\n')
   const note =

@@ -5,15 +5,19 @@ import type { Commit } from './checkout.ts'
 import type { AgainstResult } from './run.ts'
 import { leastRatio, type Verdict, widest } from './statistics.ts'
 
-export interface AgainstReport {
-  readonly machine: Machine
+/** The two versions that are compared. */
+export interface Versions {
   readonly new: Commit & { readonly hasChanges: boolean }
   readonly old: Commit
+}
+
+export interface AgainstReport extends Versions {
+  readonly machine: Machine
   readonly subjects: readonly AgainstResult[]
   readonly verdict: Verdict
 }
 
-const verdicts: Record<Verdict, string> = {
+export const verdicts: Record<Verdict, string> = {
   pass: 'pass',
   fail: 'fail: slower',
   void: 'void: too noisy',
@@ -22,14 +26,18 @@ const verdicts: Record<Verdict, string> = {
 const number = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
 
 export function againstInWords(report: AgainstReport): string {
-  const { machine, subjects, verdict, new: here, old } = report
+  const { machine, subjects, verdict } = report
   return [
-    `new: ${commitInWords(here)}${here.hasChanges ? ', with changes that are not committed' : ''}\nold: ${commitInWords(old)}`,
+    versionsInWords(report),
     ...subjects.map(subjectInWords),
     `${machineInWords(machine)}.`,
     `${verdicts[verdict]}. A workload passes when the median of its ratios new/old is at least ${leastRatio}; it is void when ` +
       `its 95 % interval reaches further than ${widest * 100} % from the median.`,
   ].join('\n\n')
+}
+
+export function versionsInWords({ new: here, old }: Versions): string {
+  return `new: ${commitInWords(here)}${here.hasChanges ? ', with changes that are not committed' : ''}\nold: ${commitInWords(old)}`
 }
 
 function commitInWords({ id, title }: Commit): string {

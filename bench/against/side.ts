@@ -1,14 +1,8 @@
-/**
- * One of the two that are compared, in a process of its own: in one process, each would run with what the compiler has
- * learnt from the other's calls of the same client library, and clear up the other's garbage. Run by itself, this file is
- * that process; it does what its parent orders, one thing at a time.
- */
-import { fork } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdirSync, realpathSync } from 'node:fs'
-import { join, relative } from 'node:path'
-import { fileURLToPath } from 'node:url'
+/** One of the two that are compared, in a process of its own. Run by itself, this file is that process. */
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { subjectAt } from '../backend.ts'
+import { Child, optionsOfChild, serve } from '../child.ts'
 import type { Place } from '../subject.ts'
 import { type OpenWorkload, workloadsOf } from './workloads.ts'
 
@@ -23,76 +17,40 @@ type Order =
   | { readonly kind: 'rate'; readonly seconds: number }
   | { readonly kind: 'close' }
 
-type Answer = { readonly value: number | string } | { readonly error: string }
-
 export class Side {
-  readonly #child: ReturnType<typeof fork>
-  readonly #gone = new AbortController()
-  readonly #kill = () => this.#child.kill('SIGKILL')
+  readonly #child: Child<Order, number>
 
-  private constructor(packageFolder: string, options: SideOptions) {
-    this.#child = fork(import.meta.filename, [JSON.stringify(options)], {
-      execArgv: ['--no-warnings', '--import', join(import.meta.dirname, 'redirect.ts')],
-      env: { ...process.env, HOLDFAST_BENCH_PACKAGE: packageFolder },
-      // Printed lines of a side go to stderr, so that stdout is the report's.
-      stdio: ['ignore', 2, 2, 'ipc'],
-    })
-    this.#child.once('exit', () => this.#gone.abort())
-    process.prependListener('exit', this.#kill)
+  private constructor(child: Child<Order, number>) {
+    this.#child = child
   }
 
   static async start(packageFolder: string, options: SideOptions): Promise<Side> {
-    const side = new Side(packageFolder, options)
-    try {
-      const loaded = String(await side.#answer())
-      if (relative(realpathSync(packageFolder), loaded).startsWith('..'))
-        throw new Error(`The package in ${packageFolder} was to be measured, and ${loaded} was loaded.`)
-      return side
-    } catch (error) {
-      side.end()
-      throw error
-    }
+    return new Side(await Child.start(import.meta.filename, packageFolder, options))
   }
 
   async open(workload: number, warmUpSeconds: number): Promise<void> {
-    await this.#order({ kind: 'open', workload, warmUpSeconds })
+    await this.#child.order({ kind: 'open', workload, warmUpSeconds })
   }
 
-  async rate(seconds: number): Promise<number> {
-    return Number(await this.#order({ kind: 'rate', seconds }))
+  rate(seconds: number): Promise<number> {
+    return this.#child.order({ kind: 'rate', seconds })
   }
 
   async close(): Promise<void> {
-    await this.#order({ kind: 'close' })
+    await this.#child.order({ kind: 'close' })
   }
 
   end(): void {
-    process.off('exit', this.#kill)
-    this.#kill()
-  }
-
-  #order(order: Order): Promise<number | string> {
-    const answer = this.#answer()
-    this.#child.send(order)
-    return answer
-  }
-
-  async #answer(): Promise<number | string> {
-    const { signal } = this.#gone
-    const [answer] = (await once(this.#child, 'message', { signal }).catch(() => {
-      throw new Error('A process of the benchmark ended early.')
-    })) as [Answer]
-    if ('error' in answer) throw new Error(answer.error)
-    return answer.value
+    this.#child.end()
   }
 }
 
 if (import.meta.main) {
-  const { backend, place, folder } = JSON.parse(process.argv[2] ?? '{}') as SideOptions
+  const { backend, place, folder } = optionsOfChild<SideOptions>()
   const workloads = workloadsOf(await subjectAt(backend, place))
   let current: OpenWorkload | undefined
 
-  const carryOut = async (order: Order): Promise<number> => {
+  serve(async (order: Order) => {
     if (order.kind === 'open') {
       const own = join(folder, String(order.workload))
       mkdirSync(own, { recursive: true })
@@ -102,13 +60,5 @@ if (import.meta.main) {
     if (order.kind === 'rate') return (await current?.rate(order.seconds)) ?? Number.NaN
     if (order.kind === 'close') await current?.close()
     return 0
-  }
-  process.on('message', (order: Order) => {
-    carryOut(order).then(
-      (value) => process.send?.({ value } satisfies Answer),
-      (error: Error) => process.send?.({ error: error.stack ?? String(error) } satisfies Answer),
-    )
   })
-  process.on('disconnect', () => process.exit())
-  process.send?.({ value: fileURLToPath(import.meta.resolve('holdfast')) } satisfies Answer)
 }

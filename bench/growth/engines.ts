@@ -1,6 +1,7 @@
 /** Opens lockers on the engines whose growth is measured. */
 import { join } from 'node:path'
 import { createLocker, type Locker } from 'holdfast'
+import { consul } from 'holdfast/consul'
 import { etcd } from 'holdfast/etcd'
 import { memory, sharedMemoryEngine } from 'holdfast/memory'
 import { postgres } from 'holdfast/postgres'
@@ -52,6 +53,9 @@ export const engines: Readonly<Record<string, Open>> = {
   },
   async zookeeper({ urls, namespace }) {
     return opened(createLocker(await zookeeper({ hosts: urls, acl: 'open', namespace })))
+  },
+  async consul({ urls, namespace }) {
+    return opened(createLocker(await consul({ hosts: urls, namespace })))
   },
 }
 

@@ -1,5 +1,6 @@
 import { redisCall, startRedisNodes } from 'holdfast-lab/servers'
 import type { Servers } from '../subject.ts'
+import { commandsOf } from './commands.ts'
 
 /** Servers that know nothing of each other. */
 export async function startServers(count: number): Promise<Servers> {
@@ -12,6 +13,7 @@ export async function startServers(count: number): Promise<Servers> {
     pids: members.map(({ pid }) => pid),
     words: `${count === 1 ? 'One' : `${count} times`} Redis ${version} on this machine, without persistence`,
     place: async (name) => ({ urls, namespace: name }),
+    commandsOf: (probe) => commandsOf(members, probe),
     stop,
   }
 }

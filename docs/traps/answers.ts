@@ -13,7 +13,6 @@ export const answers: TrapSection = {
       zookeeper: {
         test: 'T10 a create whose reply is lost leaves no ghost: the name is free when the attempt was abandoned',
       },
-      later: { reason: 'only ZooKeeper has ephemeral nodes' },
     },
     {
       id: 'T11',
@@ -37,7 +36,6 @@ export const answers: TrapSection = {
       backends: {
         test: 'C31 T12 T39 a try is idempotent in its attempt: asked again, it answers with the same grant',
       },
-      later: { later: ['consul'] },
     },
     {
       id: 'T13',
@@ -53,6 +51,7 @@ export const answers: TrapSection = {
       zookeeper: {
         test: 'T13 a release whose reply is lost is unknown, and its copy finds nothing to release',
       },
+      consul: { test: 'T13 a release whose reply is lost says unknown, and asked again says the truth' },
     },
     {
       id: 'T14',
@@ -82,6 +81,9 @@ export const answers: TrapSection = {
       zookeeper: {
         test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
       },
+      consul: {
+        test: 'T15 T73 G6 an acquire whose reply is lost is unknown, and leaves nothing once abandoned',
+      },
     },
     {
       id: 'T16',
@@ -100,6 +102,7 @@ export const answers: TrapSection = {
       },
       etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
       zookeeper: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
+      consul: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
   ],
 }

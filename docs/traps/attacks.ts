@@ -16,6 +16,7 @@ export const attacks: TrapSection = {
       redlock: { test: 'T76 nodes whose client forgets calls at a reset do not owe an answer for ever' },
       etcd: { test: 'T76 a request that is given up does not count as in flight for ever' },
       zookeeper: { test: 'T76 a request that is given up does not count as in flight for ever' },
+      consul: { test: 'T76 a request that is given up does not count as in flight for ever' },
     },
     {
       id: 'T77',
@@ -80,10 +81,11 @@ export const attacks: TrapSection = {
       redlock: { reason: 'no queue' },
       postgres: { reason: 'a position is a row, which is deleted when its waiter leaves' },
       etcd: { reason: 'a position is a key, which is deleted when its waiter leaves' },
+      'postgres-advisory': { reason: 'no queue' },
       zookeeper: {
         test: 'T81 attempts that were given up leave nothing that grows',
       },
-      'postgres-advisory': { reason: 'no queue' },
+      consul: { reason: 'a position is a key, which is deleted when its waiter leaves' },
     },
     {
       id: 'T82',
@@ -149,6 +151,7 @@ export const attacks: TrapSection = {
       },
       etcd: { reason: 'the backend has a connection of its own, which no caller can block' },
       zookeeper: { reason: 'the backend has connections of its own, which no caller can block' },
+      consul: { reason: 'the backend has connections of its own, which no caller can block' },
     },
     {
       id: 'T86',
@@ -166,6 +169,7 @@ export const attacks: TrapSection = {
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine' },
       etcd: { reason: 'a matter of the guard, not of the engine' },
       zookeeper: { reason: 'a matter of the guard, not of the engine' },
+      consul: { reason: 'a matter of the guard, not of the engine' },
       later: { reason: 'a matter of the guard, not of the engine' },
     },
     {
@@ -197,6 +201,9 @@ export const attacks: TrapSection = {
       zookeeper: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
+      consul: {
+        test: 'T88 a leader that was replaced is resumed while renewals are in its socket: they do not count',
+      },
       later: { reason: 'info.prolongation says which engines can do that; guards check the token' },
     },
     {
@@ -215,6 +222,7 @@ export const attacks: TrapSection = {
       },
       etcd: { test: 'T89 many waiters of one client need few connections' },
       zookeeper: { test: 'T89 many waiters of one client need few connections' },
+      consul: { test: 'T89 500 wait on one name and 300 names are waited for: few connections' },
       later: { reason: 'C239 counts the connections of every backend that waits in a queue' },
     },
     {
@@ -240,7 +248,6 @@ export const attacks: TrapSection = {
       zookeeper: {
         test: 'belief never outlives the node (T62, T91) when the leader is not heard, and then not told: a re-attachment and a write',
       },
-      later: { reason: 'only ZooKeeper prolongs a session by pings' },
     },
     {
       id: 'T92',
@@ -259,7 +266,9 @@ export const attacks: TrapSection = {
       zookeeper: {
         test: 'G8 T92 a waiter in the middle leaves, and the one behind it is not granted before the holder goes',
       },
-      later: { later: ['consul'] },
+      consul: {
+        test: 'T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves',
+      },
     },
     {
       id: 'T93',

@@ -20,7 +20,6 @@ export const engines: TrapSection = {
       zookeeper: {
         test: 'belief never outlives the node (T62, T91) when the leader is not heard, and then not told: a re-attachment and a write',
       },
-      later: { reason: 'only ZooKeeper has followers that answer pings' },
     },
     {
       id: 'T63',
@@ -34,7 +33,10 @@ export const engines: TrapSection = {
       zookeeper: {
         test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
       },
-      later: { later: ['consul'] },
+      consul: {
+        test: 'T63 T88 a leader that was stopped and has been replaced confirms a keep-alive, and it does not count',
+      },
+      later: { reason: 'the server promises what its backend confirms' },
     },
     {
       id: 'T64',
@@ -101,6 +103,7 @@ export const engines: TrapSection = {
       },
       etcd: { reason: 'a token is a revision that a majority has stored; none is issued before' },
       zookeeper: { reason: 'a token is a transaction that a majority has stored; none is issued before' },
+      consul: { reason: 'a token is an index that a majority has stored; none is issued before' },
       later: { reason: 'only PostgreSQL can be told not to wait for the disk' },
     },
     {
@@ -118,7 +121,7 @@ export const engines: TrapSection = {
         'Re-entrant by session or connection (Consul acquire, `pg_try_advisory_lock`): two tasks of one process both hold',
       core: engineDecides,
       backends: { test: 'C28 G1 T70 two attempts of one session exclude each other like strangers' },
-      later: { later: ['consul'] },
+      consul: { test: 'T70 is locked again by its session, whoever asks; not by another session' },
     },
     {
       id: 'T71',
@@ -134,6 +137,7 @@ export const engines: TrapSection = {
       'postgres-advisory': { reason: 'expiry is judged by the server, which keeps its own time' },
       etcd: { reason: 'expiry is judged by the server, which keeps its own time' },
       zookeeper: { reason: 'expiry is judged by the leader, which keeps its own time' },
+      consul: { reason: 'expiry is judged by the server, which keeps its own time' },
       later: { reason: 'servers keep their own time' },
     },
     {
@@ -143,7 +147,6 @@ export const engines: TrapSection = {
       backends: { test: 'C116 T72 the release of any holder lets the first waiter through' },
       redlock: { reason: 'it has no semaphores, and refuses them' },
       'postgres-advisory': { reason: 'it has no semaphores, and refuses them' },
-      later: { later: ['consul'] },
     },
     {
       id: 'T73',
@@ -186,6 +189,7 @@ export const engines: TrapSection = {
       },
       etcd: { test: 'G2 T75 a restored snapshot issues tokens again: a raised epoch makes them safe' },
       zookeeper: { test: 'G2 T75 restored data issues tokens again: a raised epoch makes them safe' },
+      consul: { test: 'G2 T75 in another cluster it issues tokens again: a raised epoch makes them safe' },
       later: { reason: 'how tokens of two epochs compare is core’s; each page says when to raise it' },
     },
   ],

@@ -43,7 +43,7 @@ export const faults: TrapSection = {
       zookeeper: {
         test: 'T96 G10 a waiter on a member that freezes is granted, after another call was given up',
       },
-      later: { later: ['consul'] },
+      consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
     },
     {
       id: 'T97',
@@ -69,13 +69,15 @@ export const faults: TrapSection = {
       postgres: { reason: 'a primary answers by itself; its death ends the connection' },
       'postgres-advisory': { reason: 'a primary answers by itself; its death ends the connection' },
       etcd: {
-        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
+        test: 'T98 what is in flight when the leader is gone (kill) is asked again, and answered by its successor',
       },
       zookeeper: {
         reason:
           'a member that loses its leader closes the connections of its clients at once, so nobody waits for what was dropped',
       },
-      later: { later: ['consul'] },
+      consul: {
+        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
+      },
     },
     {
       id: 'T99',
@@ -101,7 +103,10 @@ export const faults: TrapSection = {
         reason:
           'a member whose disk is full ends, and the others go on; a majority of full disks ends the ensemble, and leases end at their deadlines',
       },
-      later: { later: ['consul'] },
+      consul: {
+        reason:
+          'Consul sets no limit to what is stored; a server whose disk is full ends, and the others go on',
+      },
     },
     {
       id: 'T100',
@@ -120,7 +125,7 @@ export const faults: TrapSection = {
       zookeeper: {
         reason: 'messages are cut out of chunks by the kit, and copied a few times (kit/frames.test.ts)',
       },
-      later: { later: ['consul'] },
+      consul: { test: 'T100 T103 an answer without an end is given up, however fast it comes' },
     },
     {
       id: 'T101',
@@ -138,7 +143,7 @@ export const faults: TrapSection = {
       zookeeper: {
         reason: 'a session has one connection, and one attempt at a time to attach it to a member',
       },
-      later: { later: ['consul'] },
+      consul: { test: 'T101 requests that one member refuses together all come to the next one' },
     },
     {
       id: 'T102',
@@ -170,7 +175,7 @@ export const faults: TrapSection = {
       },
       etcd: { test: 'T103 an answer that is not valid is no answer' },
       zookeeper: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
-      later: { later: ['consul'] },
+      consul: { test: 'T96 T103 each call settles with a true outcome, and nothing is left' },
     },
     {
       id: 'T104',
@@ -222,7 +227,7 @@ export const faults: TrapSection = {
       'postgres-advisory': { reason: 'statements of a session share its one connection, as the locks do' },
       etcd: { reason: 'up to sixteen transactions are in flight' },
       zookeeper: { reason: 'up to sixteen transactions are in flight' },
-      later: { later: ['consul'] },
+      consul: { reason: 'up to six transactions are in flight, each with up to sixteen requests' },
     },
     {
       id: 'T108',
@@ -252,7 +257,7 @@ export const faults: TrapSection = {
       'postgres-advisory': { reason: 'it has no log of its own: core compares lists' },
       etcd: { reason: 'the picture is read at the revision after which the watch goes on' },
       zookeeper: { reason: 'the picture is made of the model that the next events change' },
-      later: { later: ['consul'] },
+      consul: { reason: 'it has no log of its own: core compares lists' },
     },
     {
       id: 'T110',

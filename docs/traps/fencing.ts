@@ -11,14 +11,14 @@ export const fencing: TrapSection = {
       zookeeper: {
         test: 'T35 they are used up: the name starts anew when it is free, with its data, and its tokens go on',
       },
-      later: { reason: 'only ZooKeeper has sequence suffixes' },
     },
     {
       id: 'T36',
       title: "Consul's LockIndex restarts at 1 after the key is deleted: use the Raft index of the acquire",
       core: { reason: 'only Consul has a LockIndex' },
       backends: 'as core',
-      later: { later: ['consul'] },
+      consul: { test: 'T36 restarts its lock index when it was deleted, and not its other indexes' },
+      later: { reason: 'only Consul has a LockIndex' },
     },
     {
       id: 'T37',
@@ -67,6 +67,7 @@ export const fencing: TrapSection = {
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
       zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T41',
@@ -78,6 +79,7 @@ export const fencing: TrapSection = {
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
       zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T42',
@@ -89,6 +91,7 @@ export const fencing: TrapSection = {
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
       zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
     {
       id: 'T43',
@@ -101,6 +104,7 @@ export const fencing: TrapSection = {
       'postgres-advisory': { reason: 'a matter of the guard, not of the engine that issued the token' },
       etcd: { reason: 'a matter of the guard, not of the engine that issued the token' },
       zookeeper: { reason: 'a matter of the guard, not of the engine that issued the token' },
+      consul: { reason: 'a matter of the guard, not of the engine that issued the token' },
     },
   ],
 }

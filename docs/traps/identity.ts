@@ -65,6 +65,7 @@ export const identity: TrapSection = {
           'names are stored as they are; a hash of 52 bits names a session’s lease, whose record is compared',
       },
       zookeeper: { reason: 'names are stored as they are; a hash of 256 bits names a session' },
+      consul: { reason: 'names are stored as they are; a hash of 256 bits names a session’s record' },
       later: { reason: 'only advisory locks have keys that are shorter than the names' },
     },
     {
@@ -100,6 +101,7 @@ export const identity: TrapSection = {
       },
       etcd: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
       zookeeper: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
+      consul: { test: 'T51 a connection that is reset ends neither the process nor the wait' },
     },
     {
       id: 'T52',

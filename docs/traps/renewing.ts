@@ -52,6 +52,7 @@ export const renewing: TrapSection = {
       },
       etcd: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
       zookeeper: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
+      consul: { test: 'T16 T33 G3 cut off from all members, a lease is lost at its deadline' },
     },
     {
       id: 'T34',
@@ -71,7 +72,9 @@ export const renewing: TrapSection = {
       zookeeper: {
         test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
       },
-      later: { later: ['consul'] },
+      consul: {
+        test: 'C149 T34 a record that was removed from outside is reported as lost at the next keep-alive, and stays away',
+      },
     },
   ],
 }

@@ -38,6 +38,7 @@ export const surface: TrapSection = {
       'postgres-advisory': { test: 'T56 G11 pg: a server that is down is an error, never an answer' },
       etcd: { test: 'T56 G11 without a majority a call fails, and is never answered' },
       zookeeper: { test: 'T56 G11 without a majority a call fails, and is never answered' },
+      consul: { test: 'T56 G11 without a majority a call fails, and is never answered' },
     },
     {
       id: 'T57',

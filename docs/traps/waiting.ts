@@ -11,6 +11,7 @@ export const waiting: TrapSection = {
       backends: 'as core',
       redlock: { test: 'T7 T17 after a wait of many TTLs a lease has its whole TTL before it' },
       etcd: { test: 'T17 a waiter whose own key has gone is not granted' },
+      consul: { test: 'T17 T34 a waiter whose own key was deleted is not granted' },
     },
     {
       id: 'T18',
@@ -22,7 +23,6 @@ export const waiting: TrapSection = {
       },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
       'postgres-advisory': { reason: 'no queue: waiters poll, with pauses of random length' },
-      later: { later: ['consul'] },
     },
     {
       id: 'T19',
@@ -42,7 +42,6 @@ export const waiting: TrapSection = {
       zookeeper: {
         test: 'S31 T19 a watch tells of a change that came after the read and before the watch',
       },
-      later: { later: ['consul'] },
     },
     {
       id: 'T20',
@@ -81,7 +80,10 @@ export const waiting: TrapSection = {
       title: 'Consul: acquire false with no holder = lock-delay: a timed wait, not a long poll',
       core: { reason: 'only Consul has a lock-delay that answers like this' },
       backends: 'as core',
-      later: { later: ['consul'] },
+      consul: {
+        test: 'C126 T23 G10 the first waiter is granted when the lock-delay ends, without a call, and not before',
+      },
+      later: { reason: 'only Consul has a lock-delay that answers like this' },
     },
     {
       id: 'T24',
@@ -141,9 +143,12 @@ export const waiting: TrapSection = {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
       etcd: { test: 'G9 T28 with 500 waiting, a release costs as many requests as with 5, and wakes one' },
-      zookeeper: { test: 'G9 T28 a release costs the same with 20 and with 500 waiters' },
       'postgres-advisory': {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
+      },
+      zookeeper: { test: 'G9 T28 a release costs the same with 20 and with 500 waiters' },
+      consul: {
+        test: 'G9 T28 with 500 waiting, a release costs about as many requests as with 5, and wakes one',
       },
     },
   ],

@@ -1,9 +1,7 @@
 import { expect, test } from 'vitest'
 import { run } from '../support/run.ts'
 
-test('T53 there is one leader at a time, also when it is killed, frozen and stopped', {
-  timeout: 60_000,
-}, async () => {
+test('T53 there is one leader at a time, also when it is killed, frozen and stopped', async () => {
   // It checks itself; here it is enough that it says what it found.
   expect(await run('election')).toEqual([
     expect.stringMatching(/^\w+ led, and was killed\.$/),

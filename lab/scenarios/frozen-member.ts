@@ -1,6 +1,7 @@
 /**
  * `frozen-member`: one member of a cluster stands still, to which a waiter and a watcher are connected. The holder's lease ends, because
- * it is stopped. The waiter must be granted, and the watcher must be told, although nobody closes their connections.
+ * it is stopped. The waiter must be granted, and the watcher must be told, although nobody closes their connections. A third process
+ * on that member, which waits for other names, keeps its lease.
  */
 import { needFault } from './engines/engine.ts'
 import { overtaken, overtaker, type PassOptions, repeat } from './overtaking.ts'

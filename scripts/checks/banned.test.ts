@@ -1,3 +1,4 @@
+import { dirname } from 'node:path'
 import { expect, test } from 'vitest'
 import { folderWith } from '../lib/test-folder.ts'
 import { bannedIn, checkBanned } from './banned.ts'
@@ -59,10 +60,21 @@ test('core and engines are read, tests and other folders are not', () => {
     'testing/c.ts',
     'guards/d.ts',
   ]
-  const found = checkBanned(folderWith(Object.fromEntries(names.map((name) => [name, text]))))
+  const src = folderWith(Object.fromEntries(names.map((name) => [name, text])))
+  const found = checkBanned(dirname(src), true)
   expect(found.map(({ file }) => file.split('/src/')[1])).toEqual([
     'locker/a.ts',
     'engines/redis/client/e.ts',
     'engines/redis/locks/b.ts',
   ])
+})
+
+test('another package is read whole, and has no file that may use what is banned', () => {
+  const text = 'setTimeout(wake, 5)'
+  const src = folderWith({ 'a.ts': text, 'base/clock.ts': text, 'web/a.test.ts': text, 'web/page.ts': text })
+  const found = checkBanned(dirname(src), false)
+  expect(found.map(({ file }) => file.split('/src/')[1])).toEqual(['a.ts', 'base/clock.ts', 'web/page.ts'])
+  expect(new Set(found.map(({ message }) => message.split(';')[0]))).toEqual(
+    new Set(['setTimeout: nobody here may use it']),
+  )
 })

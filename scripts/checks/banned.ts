@@ -1,4 +1,5 @@
-// Core, the engines and the recipes take time and randomness from where tests can replace them, and never print.
+// Core, the engines, the recipes and all other packages take time and randomness from where tests can replace them, and never
+// print.
 //
 // The check reads the syntax tree, so words in comments and strings do not count, and neither does a method
 // of an injected object that happens to be called `setTimeout`.
@@ -6,12 +7,13 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, library, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
 import { descendants, lineOf, parse, ts } from '../lib/syntax.ts'
 import { isSource } from './layers.ts'
 
 interface Rule {
   readonly names: readonly string[]
+  /** Files of the library. */
   readonly allowedIn: readonly string[]
   readonly why: string
 }
@@ -46,24 +48,25 @@ const rules: readonly Rule[] = [
 
 const timerModules = new Set(['node:timers', 'node:timers/promises'])
 
-export function checkBanned(src: string): Complaint[] {
-  const complaints: Complaint[] = []
-  for (const folder of ['base', 'locker', 'kit', 'engines', 'recipes']) {
-    for (const path of filesUnder(join(src, folder), isSource)) {
-      const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'))
-      complaints.push(...found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) })))
-    }
-  }
-  return complaints
+/** A package whose manifest is in this folder. Of the library these parts, of another package all that it has. */
+export function checkBanned(folder: string, isLibrary: boolean): Complaint[] {
+  const src = join(folder, 'src')
+  const parts = isLibrary ? ['base', 'locker', 'kit', 'engines', 'recipes'] : ['.']
+  const paths = parts.flatMap((part) => filesUnder(join(src, part), isSource))
+  return paths.flatMap((path) => {
+    const found = bannedIn(pathFrom(src, path), readFileSync(path, 'utf8'), isLibrary)
+    return found.map((complaint) => ({ ...complaint, file: pathFrom(root, path) }))
+  })
 }
 
-export function bannedIn(file: string, text: string): Complaint[] {
+export function bannedIn(file: string, text: string, isLibrary = true): Complaint[] {
   const complaints: Complaint[] = []
   for (const node of descendants(parse(file, text))) {
     const name = nameUsed(node)
     const rule = rules.find(({ names }) => name !== null && names.includes(name))
-    if (!rule || rule.allowedIn.includes(file)) continue
-    const where = rule.allowedIn.length > 0 ? `only ${rule.allowedIn.join(', ')} may` : 'nobody here may'
+    const allowedIn = isLibrary ? rule?.allowedIn : []
+    if (!rule || allowedIn?.includes(file)) continue
+    const where = allowedIn?.length ? `only ${allowedIn.join(', ')} may` : 'nobody here may'
     complaints.push({ file, line: lineOf(node), message: `${name}: ${where} use it; ${rule.why}` })
   }
   return complaints
@@ -100,10 +103,9 @@ function isReference(node: ts.Identifier): boolean {
 }
 
 if (import.meta.main) {
-  const src = join(library, 'src')
   finish(
     'banned',
-    checkBanned(src),
-    'no time, randomness or output outside their files in core, engines and recipes',
+    packages.flatMap((path) => checkBanned(join(root, path), path === libraryPath)),
+    'no time, randomness or output outside their files in core, engines, recipes and other packages',
   )
 }

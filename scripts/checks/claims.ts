@@ -24,17 +24,22 @@ import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { pathFrom, root, testReport } from '../lib/repository.ts'
 
-/** The names of the runs of `describeBackend` that together play the whole suite on a backend, with one client library. */
-const wholeRuns: Readonly<Record<BackendName, readonly string[]>> = {
+/**
+ * The names of the runs of `describeBackend` that together play the whole suite on a backend, or on a Redis Cluster, with one
+ * client library.
+ */
+const wholeRuns: Readonly<Record<BackendName | 'redis-cluster', readonly string[]>> = {
   memory: ['memory'],
   sqlite: ['sqlite'],
   redis: ['redis with ioredis 6, clock-backed'],
+  'redis-cluster': ['redis cluster with ioredis 6'],
   redlock: ['redlock with ioredis 6'],
   // A case that restarts the server is played apart from those that share one.
   postgres: ['postgres with pg', 'postgres, restarted'],
   'postgres-advisory': ['postgres-advisory with pg', 'postgres-advisory that is restarted'],
   etcd: ['etcd', 'etcd, alone', 'etcd, restarted'],
   zookeeper: ['zookeeper', 'zookeeper, alone', 'zookeeper, restarted'],
+  consul: ['consul', 'consul, alone', 'consul, restarted'],
 }
 
 const backendFolders = backendsOf(root)

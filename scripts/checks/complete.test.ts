@@ -184,18 +184,20 @@ test('a file of the kit that is in another table only, or that is not published,
   ])
 })
 
-function pathsIn(architecture: string): string[] {
+function pathsIn(architecture: string, packages?: readonly string[]): string[] {
   const folder = repository({
     'packages/holdfast/package.json':
       '{ "name": "holdfast", "exports": { ".": {}, "./spi": {}, "./recipes/election": {} } }',
     'packages/holdfast/src/base/clock.ts': '',
     'packages/holdfast/src/engines/redis/locks/scripts/library.ts': '',
     'packages/holdfast/test/model/runs.test.ts': '',
+    'packages/server/src/doors/http.ts': '',
+    'packages/server/package.json': '{ "name": "holdfast-server", "exports": { "./doors": {} } }',
     'docs/adr/0001.md': '',
     'CONTRIBUTING.md': '',
     'ARCHITECTURE.md': architecture,
   })
-  return checkPaths(folder).map(({ file, line, message }) => `${file}:${line}: ${message}`)
+  return checkPaths(folder, packages).map(({ file, line, message }) => `${file}:${line}: ${message}`)
 }
 
 test('a path may begin at the root, at the library, at its sources, or in a folder that the line names before', () => {
@@ -226,5 +228,21 @@ test('a path that does not exist is named, with its line', () => {
     'ARCHITECTURE.md:3: gone.ts does not exist',
     'ARCHITECTURE.md:3: engines/*/guard/ does not exist',
     'ARCHITECTURE.md:4: holdfast/gone does not exist',
+  ])
+})
+
+test('paths lead into each of the packages', () => {
+  const paths = '`packages/server/src/doors/`, `doors/http.ts`, `src/doors/http.ts`, `holdfast-server/doors`'
+  expect(pathsIn(paths, ['packages/holdfast', 'packages/server'])).toEqual([])
+  expect(pathsIn(paths, ['packages/holdfast'])).toHaveLength(3)
+})
+
+test('a generated folder need not be there, but what it lies in', () => {
+  expect(pathsIn('`packages/holdfast/dist`, `dist/index.js`, `.cache/`, `node_modules/acme/a.ts`')).toEqual(
+    [],
+  )
+  expect(pathsIn('`packages/gone/dist`, `base/xdist`')).toEqual([
+    'ARCHITECTURE.md:1: packages/gone/dist does not exist',
+    'ARCHITECTURE.md:1: base/xdist does not exist',
   ])
 })

@@ -1,13 +1,14 @@
 // A backend is more than its folder: users need an entry point and a page, and the suite and the benchmark must run it.
 // A recipe is more than its file: an entry point, a guide, a suite and an example.
 // A file of the kit is in the table of CONTRIBUTING.md, and published. The paths that ARCHITECTURE.md and CONTRIBUTING.md name exist.
+// Backends, recipes and the kit are the library's; paths lead into all packages.
 
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { join, matchesGlob } from 'node:path'
 import { backends, upcoming } from '../docs/trap-types.ts'
 import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, libraryPath, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
 import { isSource } from './layers.ts'
 
@@ -173,19 +174,24 @@ export function checkKit(repository: string): Complaint[] {
     ])
 }
 
+/** What lies in folders that git does not have. */
+const generated = /(^|\/)(node_modules|dist|\.cache|\.git)(\/.*)?$/
+
 /**
- * Paths in these documents that lead nowhere: code with a slash, or with the ending .ts. A path begins at the root, at the
- * library or its `src`, or in a folder that stands before it in the same line; a bare file name may be anywhere. `*` and
- * `<placeholders>` stand for any name, and what is about the imaginary `acme` is left out.
+ * Paths in these documents that lead nowhere: code with a slash, or with the ending .ts. A path begins at the root, at a
+ * package or its `src`, or in a folder that stands before it in the same line; a bare file name may be anywhere. `*` and
+ * `<placeholders>` stand for any name, and what is about the imaginary `acme` is left out. Of a path into a generated folder,
+ * the part before that folder counts.
  */
 export function checkPaths(
   repository: string,
+  folders: readonly string[] = packages,
   documents: readonly string[] = ['ARCHITECTURE.md', 'CONTRIBUTING.md'],
 ): Complaint[] {
-  const bases = ['', libraryPath, `${libraryPath}/src`]
-  const exclude = (path: string) => /(^|\/)(node_modules|dist|\.cache|\.git)$/.test(path)
+  const bases = ['', ...folders.flatMap((path) => [path, `${path}/src`])]
+  const exclude = (path: string) => generated.test(path)
   const found = (pattern: string) => globSync(pattern, { cwd: repository, exclude }).length > 0
-  const isEntry = entryTest(repository)
+  const isEntry = entryTest(repository, folders)
   return documents.flatMap((file) => {
     const text = readFileSync(join(repository, file), 'utf8').replaceAll(/^ *```[\s\S]*?^ *```/gm, (block) =>
       block.replaceAll(/[^\n]/g, ''),
@@ -194,7 +200,10 @@ export function checkPaths(
       const folders: string[] = []
       return [...codeIn(content)].flatMap((path) => {
         if (!isPath(path) || path.includes('acme') || isEntry(path)) return []
-        const pattern = path.replaceAll(/<[^>]+>/g, '*').replace(/\/$/, '')
+        const pattern = path
+          .replaceAll(/<[^>]+>/g, '*')
+          .replace(generated, '')
+          .replace(/\/$/, '')
         const from = [...bases, ...folders].find((base) => found(join(base, pattern)))
         if (from !== undefined && path.endsWith('/')) folders.push(join(from, pattern))
         const isThere = from !== undefined || (!path.includes('/') && found(`**/${pattern}`))
@@ -205,8 +214,11 @@ export function checkPaths(
 }
 
 /** Imports from the packages of this repository: `holdfast/spi`, `holdfast/recipes/<name>`. */
-function entryTest(repository: string): (path: string) => boolean {
-  const entries = globSync(['*/package.json', 'packages/*/package.json'], { cwd: repository })
+function entryTest(repository: string, folders: readonly string[]): (path: string) => boolean {
+  const entries = globSync(
+    ['*', ...folders].map((path) => `${path}/package.json`),
+    { cwd: repository },
+  )
     .map((path) => JSON.parse(readFileSync(join(repository, path), 'utf8')))
     .flatMap(({ name, exports = {} }) => Object.keys(exports).map((entry) => name + entry.slice(1)))
   return (path) => entries.some((entry) => matchesGlob(entry, path.replaceAll(/<[^>]+>/g, '*')))

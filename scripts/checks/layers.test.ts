@@ -1,6 +1,7 @@
+import { dirname } from 'node:path'
 import { expect, test } from 'vitest'
 import { folderWith } from '../lib/test-folder.ts'
-import { checkLayers } from './layers.ts'
+import { checkLayers, checkPackage } from './layers.ts'
 
 const complaints = (files: Record<string, string>) =>
   checkLayers(folderWith(files)).map(
@@ -73,7 +74,7 @@ test.for([
   [
     'engines/redis/locks/index.ts',
     `import '../../../../../x.ts'`,
-    "../../../../../x.ts lies outside the library's sources",
+    "../../../../../x.ts lies outside the package's sources",
   ],
   ['guards/memory.ts', `import type { B } from '../spi.ts'`, 'guards may not import spi.ts'],
   ['index.ts', `export * from './testing/index.ts'`, 'index.ts may not import testing/index.ts'],
@@ -111,4 +112,26 @@ test.for([
   ['helpers/text.ts', ``, 'belongs to no layer'],
 ] as const)('%s with %s is refused', ([file, text, message]) => {
   expect(complaints({ [file]: text })).toEqual([`${file}:1 ${message}`])
+})
+
+test('another package has no layers: it imports what its manifest names, and its own sources', () => {
+  const others = (text: string) => {
+    const folder = folderWith({
+      '../package.json':
+        '{ "dependencies": { "holdfast": "*", "@acme/wire": "1" }, "peerDependencies": { "ws": "8" } }',
+      'web/page.ts': text,
+      'web/page.test.ts': `import 'vitest'`,
+    })
+    return checkPackage('.', dirname(folder)).map(({ line, message }) => `${line} ${message}`)
+  }
+  const named = ['holdfast', 'holdfast/spi', '@acme/wire/text', 'ws', 'node:http', '../kit/a.ts']
+  expect(others(named.map((from) => `import '${from}'`).join('\n'))).toEqual([])
+  expect(others(`import 'left-pad'`)).toEqual(['1 the manifest of . does not name left-pad'])
+  expect(others(`import '@acme/other'`)).toEqual(['1 the manifest of . does not name @acme/other'])
+  expect(others(`\nimport '../../../holdfast/src/kit/lane.ts'`)).toEqual([
+    "2 ../../../holdfast/src/kit/lane.ts lies outside the package's sources",
+  ])
+  expect(others('export const load = (x: string) => import(x)')).toEqual([
+    '1 a dynamic import must name its file',
+  ])
 })

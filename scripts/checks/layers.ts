@@ -1,12 +1,13 @@
-// Imports in the library point downwards only.
+// Imports in the library point downwards only, and those of every package stay inside its sources.
 //
-// Each layer may import itself, `node:` modules, and what the table names. Tests are left out: they stand
-// beside the source and reach for the test helpers.
+// Each layer of the library may import itself, `node:` modules, and what the table names. Another package has no layers: it
+// imports what its manifest names, and of the library the public entry points alone. Tests are left out: they stand beside
+// the source and reach for the test helpers.
 
 import { readFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, library, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
 const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
@@ -58,23 +59,47 @@ const outsideWorld = new Set(
     .map((name) => `node:${name}`),
 )
 
+/** The complaints about a package, which may be in another folder than this repository's. */
+export function checkPackage(path: string, repository = root): Complaint[] {
+  const folder = join(repository, path)
+  if (path === libraryPath) return checkLayers(join(folder, 'src'))
+  const manifest = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'))
+  const named = Object.keys({ ...manifest.dependencies, ...manifest.peerDependencies })
+  return checkImports(join(folder, 'src'), (file, from) => {
+    if (from.startsWith('node:')) return null
+    if (from.startsWith('.')) return leavesSources(file, from)
+    const [scope, name] = from.split('/')
+    const isNamed = named.includes(from.startsWith('@') ? `${scope}/${name}` : `${scope}`)
+    return isNamed ? null : `the manifest of ${path} does not name ${from}`
+  })
+}
+
 export function checkLayers(src: string): Complaint[] {
-  const complaints: Complaint[] = []
+  const complaints = checkImports(src, judge)
   for (const path of filesUnder(src, isSource)) {
     const file = pathFrom(src, path)
     const parsed = parse(path, readFileSync(path, 'utf8'))
     for (const { line, message } of [...misloadedPeers(file, parsed), ...namedEngines(file, parsed)])
       complaints.push({ file: pathFrom(root, path), line, message })
-    for (const { from, typeOnly, dynamic, line } of importsOf(parsed)) {
-      if (file === loader && dynamic && from === null) continue
-      const message = from === null ? 'a dynamic import must name its file' : judge(file, from, typeOnly)
-      if (message) complaints.push({ file: pathFrom(root, path), line, message })
-    }
     if (!layers[layerOf(file)] || /^engines\/[^/]+$/.test(file)) {
       complaints.push({ file: pathFrom(root, path), line: 1, message: 'belongs to no layer' })
     }
   }
   return complaints
+}
+
+type Judge = (file: string, from: string, typeOnly: boolean) => string | null
+
+function checkImports(src: string, judgeImport: Judge): Complaint[] {
+  return filesUnder(src, isSource).flatMap((path) => {
+    const file = pathFrom(src, path)
+    return importsOf(parse(path, readFileSync(path, 'utf8'))).flatMap(({ from, typeOnly, dynamic, line }) => {
+      if (file === loader && dynamic && from === null && judgeImport === judge) return []
+      const message =
+        from === null ? 'a dynamic import must name its file' : judgeImport(file, from, typeOnly)
+      return message ? [{ file: pathFrom(root, path), line, message }] : []
+    })
+  })
 }
 
 type Finding = Required<Pick<Complaint, 'line' | 'message'>>
@@ -120,13 +145,20 @@ function judge(file: string, from: string, typeOnly: boolean): string | null {
   if (!from.startsWith('.'))
     return `the library has no dependencies, so it may not import ${from} (loadPeer loads optional peers)`
 
+  const outside = leavesSources(file, from)
+  if (outside !== null) return outside
   const target = posix.join(dirname(file), from)
-  if (target.startsWith('../')) return `${from} lies outside the library's sources`
   if (roomOf(target) === roomOf(file) || isSharedPart(target, file)) return null
   const rule = layers[layer]
   if (!rule?.may.includes(layerOf(target))) return `${layer} may not import ${target}`
   if (rule.typesOnly && !typeOnly) return `${layer} may import only types from ${target}`
   return null
+}
+
+function leavesSources(file: string, from: string): string | null {
+  return posix.join(dirname(file), from).startsWith('../')
+    ? `${from} lies outside the package's sources`
+    : null
 }
 
 /** The first part of the path: a folder, or a file that stands alone. */
@@ -150,7 +182,7 @@ function isSharedPart(target: string, file: string): boolean {
 }
 
 if (import.meta.main) {
-  const src = join(library, 'src')
-  const count = filesUnder(src, isSource).length
-  finish('layers', checkLayers(src), `the imports of ${count} files point downwards`)
+  const count = packages.flatMap((path) => filesUnder(join(root, path, 'src'), isSource)).length
+  const complaints = packages.flatMap((path) => checkPackage(path))
+  finish('layers', complaints, `the imports of ${count} files point downwards`)
 }

@@ -4,7 +4,8 @@ import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
 import { memory } from '../../../packages/holdfast/src/engines/memory/index.ts'
 import { listAll } from '../../../packages/holdfast/src/kit/backend-kit.ts'
-import type { Backend, Call, NameState } from '../../../packages/holdfast/src/spi.ts'
+import { WATCHED_FOR_MS } from '../../../packages/holdfast/src/kit/follow-log.ts'
+import type { Backend, Call, NameState, SessionState } from '../../../packages/holdfast/src/spi.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import { type AnySession, queueOf, regrant } from '../../../packages/holdfast/test/conformance/changing.ts'
 import { tellsExpiriesAs } from '../../../packages/holdfast/test/conformance/consensus-like.ts'
@@ -229,6 +230,24 @@ export const showingBugs: readonly BackendBug[] = [
         watch: (prefix, _options, call) => inner.watch?.(prefix, {}, call) ?? [],
       }) as Partial<Backend<'fenced'>>,
   ),
+  broken('a log that was closed for a while says nothing of it', 'C248', () => {
+    const told = new Map<string, number>()
+    return (backend) =>
+      replace(backend, {
+        backend: (inner) =>
+          ({
+            async *watch(prefix, { cursor }, call) {
+              const toldMs = cursor === undefined ? undefined : told.get(cursor)
+              const isOpen = toldMs !== undefined && inner.clock.monotonicMs() - toldMs < WATCHED_FOR_MS
+              const events = inner.watch?.(prefix, isOpen && cursor !== undefined ? { cursor } : {}, call)
+              for await (const event of events ?? []) {
+                told.set(event.cursor, inner.clock.monotonicMs())
+                yield event
+              }
+            },
+          }) as Partial<Backend<'fenced'>>,
+      })
+  }),
   brokenBackend(
     'a watch never ends',
     'C186',
@@ -250,6 +269,26 @@ export const showingBugs: readonly BackendBug[] = [
       return { items: all.slice(Number(cursor), end), next: end < all.length ? String(end) : null }
     },
   })),
+  brokenBackend('a list shows what it has shown before', 'C250', (inner) => {
+    const shown = new Map<string, NameState>()
+    return {
+      async list(prefix, page, call) {
+        const { items, next } = await inner.list(prefix, page, call)
+        for (const state of items) shown.set(state.name, state)
+        return { items: [...shown.values()], next }
+      },
+    }
+  }),
+  brokenBackend('a list of sessions shows what it has shown before', 'C251', (inner) => {
+    const shown = new Map<string, SessionState>()
+    return {
+      async sessions(page, call) {
+        const { items, next } = (await inner.sessions?.(page, call)) ?? { items: [], next: null }
+        for (const state of items) shown.set(state.id, state)
+        return { items: [...shown.values()], next }
+      },
+    }
+  }),
   brokenBackend('sessions are listed with their secret ids', 'C229', (inner) => ({
     async sessions(page, call) {
       const found = (await inner.sessions?.(page, call)) ?? { items: [], next: null }

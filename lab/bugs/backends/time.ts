@@ -1,7 +1,7 @@
 /** Faults of sessions, of time, and of what is believed. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { type Instant, instantOf } from '../../../packages/holdfast/src/base/clock.ts'
-import type { AcquireRequest, Call } from '../../../packages/holdfast/src/spi.ts'
+import type { AcquireRequest, Call, SessionHandle } from '../../../packages/holdfast/src/spi.ts'
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
 import { request } from '../../../packages/holdfast/src/testing/conformance/toolbox.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
@@ -131,6 +131,26 @@ export const timeBugs: readonly BackendBug[] = [
       },
     }
   }),
+  broken('an opening that is repeated prolongs nothing, and believes from now', 'C244', () => {
+    const handles = new Map<string, SessionHandle>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => {
+          if (!handles.has(inner.id)) return {}
+          const since = instantOf(backend.clock)
+          return { since, ...regrant(inner, (grant) => ({ ...grant, since })) }
+        },
+        backend: (inner) => ({
+          async openSession(asked, call) {
+            const known = handles.get(asked.id)
+            const found = known && (await inner.attachSession(known, call))
+            const session = found ?? (await inner.openSession(asked, call))
+            handles.set(asked.id, session.handle)
+            return session as AnySession
+          },
+        }),
+      })
+  }),
   broken('opening a session again brings back what it had', 'C212', () => {
     const taken = new Map<string, AcquireRequest[]>()
     return (backend) =>
@@ -222,6 +242,19 @@ export const timeBugs: readonly BackendBug[] = [
   brokenBackend('a session has nearly twice the TTL that was asked for', 'C237', (inner) => ({
     openSession: (asked, call) => inner.openSession({ ...asked, ttlMs: asked.ttlMs * 1.9 }, call),
   })),
+  broken('a session is granted whatever TTL was asked for', 'C249', () => {
+    const ttls = new Map<string, number>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({ ttlMs: ttls.get(inner.id) ?? inner.ttlMs }),
+        backend: (inner) => ({
+          openSession(asked, call) {
+            ttls.set(asked.id, asked.ttlMs)
+            return inner.openSession(asked, call)
+          },
+        }),
+      })
+  }),
   brokenSession('a try in a dead session finds the name busy', 'C238', (inner) => ({
     async tryAcquire(asked, call) {
       const result = await inner.tryAcquire(asked, call)

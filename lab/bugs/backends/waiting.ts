@@ -1,7 +1,7 @@
 /** Faults of the queue, of abandoning, of modes and of closed names. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
-import { isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
-import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
+import { CapacityMismatchError, isHoldfastError } from '../../../packages/holdfast/src/base/errors.ts'
+import type { EnqueueResult, GrantedClaim } from '../../../packages/holdfast/src/spi.ts'
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
 import { replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import { queueOf, reask, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
@@ -164,6 +164,8 @@ export const waitingBugs: readonly BackendBug[] = [
       }
     },
   })),
+  remembering('a name with data keeps its capacity', 'C246', 'setData'),
+  remembering('a closed name keeps its capacity', 'C247', 'release'),
   brokenBackend('a resize always says yes', 'C121 C122', (inner) => ({
     resize: (name, capacity, call) =>
       inner.resize(name, capacity, call).then(
@@ -208,6 +210,10 @@ export const waitingBugs: readonly BackendBug[] = [
   brokenSession('names are never kept closed', { suite: 'C128 C129 C131', engineModel: true }, (inner) => ({
     release: (claim, _options, call) => inner.release(claim, { keepForMs: 0 }, call),
   })),
+  closing('the last release says how long a name stays closed', (_beforeMs, untilMs) => untilMs),
+  closing('a name that is closed already is not closed for longer', (beforeMs, untilMs, nowMs) =>
+    beforeMs > nowMs ? beforeMs : untilMs,
+  ),
   brokenSession('it says that a name is closed for longer than it is', 'C124', (inner) => ({
     async tryAcquire(request, call) {
       const result = await inner.tryAcquire(request, call)
@@ -236,3 +242,57 @@ export const waitingBugs: readonly BackendBug[] = [
     return { ...(await memoryWorld({ wrap })), countConnections: async () => connections }
   }),
 ]
+
+/** From this call on, a name has the capacity that it had. */
+function remembering(what: string, rules: string, from: 'setData' | 'release'): BackendBug {
+  return broken(what, rules, () => {
+    const asked = new Map<string, number>()
+    const kept = new Map<string, number>()
+    const keep = ({ name }: GrantedClaim) => kept.set(name, asked.get(name) ?? 0)
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          async tryAcquire(request, call) {
+            const capacity = kept.get(request.name) ?? request.capacity
+            if (capacity !== request.capacity)
+              throw new CapacityMismatchError(request.name, request.capacity, capacity)
+            asked.set(request.name, capacity)
+            return inner.tryAcquire(request, call)
+          },
+          setData(claim, data, call) {
+            if (from === 'setData') keep(claim)
+            return inner.setData?.(claim, data, call) ?? Promise.reject(new TypeError('no data'))
+          },
+          release(claim, terms, call) {
+            if (from === 'release') keep(claim)
+            return inner.release(claim, terms, call)
+          },
+        }),
+      })
+  })
+}
+
+/** The client keeps names closed, until a time that follows from the one before. */
+function closing(
+  what: string,
+  next: (beforeMs: number, untilMs: number, nowMs: number) => number,
+): BackendBug {
+  return broken(what, 'C245', () => {
+    const closedUntilMs = new Map<string, number>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          release(claim, { keepForMs }, call) {
+            const nowMs = backend.clock.monotonicMs()
+            const beforeMs = closedUntilMs.get(claim.name) ?? 0
+            if (keepForMs > 0) closedUntilMs.set(claim.name, next(beforeMs, nowMs + keepForMs, nowMs))
+            return inner.release(claim, { keepForMs: 0 }, call)
+          },
+          async tryAcquire(request, call) {
+            const leftMs = (closedUntilMs.get(request.name) ?? 0) - backend.clock.monotonicMs()
+            return leftMs > 0 ? { kind: 'busy' } : inner.tryAcquire(request, call)
+          },
+        }),
+      })
+  })
+}

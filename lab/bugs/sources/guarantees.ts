@@ -20,8 +20,8 @@ export const guaranteeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/engines/memory/name-table.ts`,
-        find: 'claim.token = ++this.#lastToken',
-        replaceBy: 'claim.token = BigInt(this.size.names)',
+        find: 'const token = ++this.#lastToken',
+        replaceBy: 'const token = BigInt(this.size.names)',
       },
     ],
     foundBy: { suite: 'G2' },

@@ -13,6 +13,7 @@ export type EngineName =
   | 'postgres-advisory'
   | 'etcd'
   | 'zookeeper'
+  | 'consul'
 
 /** Addresses by which a client finds the engine: a path, or the URL of every server. */
 export type Addresses = readonly string[]

@@ -3,12 +3,20 @@
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import { Cancellation } from '../../../packages/holdfast/src/base/cancellation.ts'
 import { openEtcd } from '../../../packages/holdfast/src/engines/etcd/locks/assemble.ts'
+import { createLocker } from '../../../packages/holdfast/src/locker/locker.ts'
 import { fetchJson } from '../../servers/http.ts'
-import { type EtcdCluster, type Server, waitFor } from '../../servers/index.ts'
+import type { EtcdCluster, Server } from '../../servers/index.ts'
+import { GivenUp, waitFor } from '../../servers/wait.ts'
 import { lockName } from '../messages.ts'
 import type { Faults } from './engine.ts'
 
-/** `member` comes first in `hosts`, so the watcher is connected to it. */
+/** Of leases that are held while a member stands still. */
+const HELD_TTL_MS = 6_000
+
+/**
+ * `member` comes first in `hosts`, so the watcher is connected to it. So is an innocent process: its lease must stay held, although
+ * other names that it waits for are released at that moment.
+ */
 export async function freezingOne(
   member: Server,
   hosts: readonly string[],
@@ -17,12 +25,27 @@ export async function freezingOne(
   const end = new Cancellation()
   let [waiting, granted, grantedBefore] = [0, 0, 0]
   const watching = (async () => {
-    for await (const { kind } of backend.watch('', {}, end)) {
+    for await (const { kind } of backend.watch(lockName, {}, end)) {
       if (kind === 'waiting') waiting++
       if (kind === 'acquired') granted++
     }
   })()
   await waitFor('the watcher watches', async () => backend.statistics.watches > 0 || null)
+  const innocent = createLocker(backend, { ttlMs: HELD_TTL_MS })
+  const elsewhere = await openEtcd({ hosts: hosts.slice(1) })
+  const other = createLocker(elsewhere, { ttlMs: HELD_TTL_MS })
+  const lease = await innocent.acquire('innocent')
+  const others = Array.from({ length: 10 }, (_, index) => `innocent ${index}`)
+  /** Since the moment of the call. */
+  const staysHeld = async () => {
+    let leastMs = lease.remainingMs
+    await waitFor('the innocent lease is renewed', async () => {
+      if (lease.state === 'lost') throw new GivenUp(`the innocent lease was lost: ${lease.signal.reason}`)
+      const isRenewed = lease.remainingMs > leastMs
+      leastMs = lease.remainingMs
+      return isRenewed || null
+    })
+  }
   return {
     async waits() {
       const before = waiting
@@ -32,21 +55,36 @@ export async function freezingOne(
       })
     },
     async freeze() {
+      const taken = await Promise.all(others.map((name) => other.acquire(name)))
+      const waiters = others.map((name) => innocent.acquire(name))
+      await waitFor('the innocent process waits, too', async () => {
+        const found = await Promise.all(others.map((name) => backend.inspect(name, callWith())))
+        return found.every((each) => each?.waiters.length) || null
+      })
       grantedBefore = granted
+      const released = Promise.all(taken.map((each) => each.release()))
+      // It freezes while waiters look.
+      await Promise.race(waiters)
       await member.pause()
+      await released
       // A look that is given up makes the client leave its connection (T96, deaf watchers). The watch must not stay behind on it.
       const limited = new Cancellation()
       setTimeout(() => limited.cancel(new Error('given up')), 600)
       await backend.inspect(lockName, limited).catch(() => {})
+      await staysHeld()
+      await Promise.all((await Promise.all(waiters)).map((each) => each.release()))
       return `${member.name} stands still`
     },
     async isTold() {
       await waitFor('the watcher is told of a grant', async () => granted > grantedBefore || null)
+      await staysHeld()
     },
     thaw: () => member.resume(),
     async [Symbol.asyncDispose]() {
       end.cancel(new Error('the scenario is over'))
       await watching.catch(() => {})
+      await Promise.all([innocent.close(), other.close()])
+      await elsewhere[Symbol.asyncDispose]()
       await backend[Symbol.asyncDispose]()
     },
   }

@@ -8,6 +8,7 @@ const loaders: { readonly [Name in EngineName]: () => Promise<Engine> } = {
   postgres: async () => (await import('./postgres.ts')).postgresEngine,
   etcd: async () => (await import('./etcd.ts')).etcdEngine,
   zookeeper: async () => (await import('./zookeeper.ts')).zooKeeperEngine,
+  consul: async () => (await import('./consul.ts')).consulEngine,
   'postgres-advisory': async () => (await import('./postgres-advisory.ts')).postgresAdvisoryEngine,
 }
 

@@ -26,8 +26,8 @@ export {
   operatorCallExpired,
   pageOf,
   prolongedSince,
+  raisedTtlMs,
   throwIfCancelled,
-  tokenGrant,
 } from './kit/backend-kit.ts'
 export { BatchTokens } from './kit/batch-tokens.ts'
 export {
@@ -45,7 +45,16 @@ export type {
   NameStore,
   Prolonged,
 } from './kit/conditional-store.ts'
-export { connectFailure } from './kit/connect-failure.ts'
+export {
+  asFailedRead,
+  ConnectionError,
+  connectFailure,
+  connectionFailure,
+  type Dialled,
+  type DialledEngine,
+  malformed,
+  messageOf,
+} from './kit/connect-failure.ts'
 export {
   type FollowedLog,
   followLog,
@@ -79,37 +88,14 @@ export {
   type WatchedKey,
   weightInUse,
 } from './kit/ordered-store.ts'
+export { type PolledKeys, PolledWatches, type PolledWatchesOptions } from './kit/polled-watches.ts'
 export { PredecessorQueue, type PredecessorQueueOptions } from './kit/predecessor-queue.ts'
-export {
-  type Admission,
-  abandon,
-  closeSession,
-  type Ending,
-  enqueue,
-  expire,
-  type FirstWaiter,
-  forceRelease,
-  forget,
-  type Granted,
-  type Kept,
-  keepAlive,
-  type NameKey,
-  type NameSituation,
-  type OperatorTerms,
-  type Owner,
-  promote,
-  type Queueing,
-  release,
-  resize,
-  type Situation,
-  type Step,
-  setData,
-  tryAcquire,
-} from './kit/rules.ts'
+export * from './kit/rules.ts'
 export {
   compareClaims,
   type FoundClaim,
   type GrantFacts,
+  grantOf,
   SessionBase,
   type SessionFacts,
 } from './kit/session.ts'
@@ -117,7 +103,7 @@ export { type Done, StepSession, type StepWaiter, type StepWork } from './kit/st
 export { type OpenedClaims, StoreBackend, type StoreBackendOptions } from './kit/store-backend.ts'
 export { type SendJoin, StoreQueue } from './kit/store-queue.ts'
 export { StoreSession, type StoreSessionOptions } from './kit/store-session.ts'
-export { type NameFacts, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
+export { type NameFacts, type QueuedClaim, type StoredClaim, StoredName, toldOf } from './kit/stored-name.ts'
 export {
   asCount,
   asFlag,

@@ -55,7 +55,7 @@ describe('URLs that are refused', () => {
     ['etcd+tls://localhost', /has the scheme "etcd\+tls:"/],
     ['memroy:', /has the scheme "memroy:"/],
     ['constructor:', /has the scheme "constructor:"/],
-    [`${'x'.repeat(1e5)}:`, /^.{0,300}$/],
+    [`${'x'.repeat(1e5)}:`, /^.{0,400}$/],
   ])('%.40s', (url, rule) => refused(url, rule))
 
   test.each(['memory', 'sqlite'])(
@@ -189,7 +189,7 @@ describe('engines of other packages', () => {
     refused('acme:', /within one process only/, { engines: { acme }, require: 'cluster' }, 'UNSUPPORTED'))
 
   test('an unknown scheme names them with the others', () =>
-    refused('acne:', /"acne:", which no backend answers to; there are: memory:, .*, etcds:, acme:\.$/, {
+    refused('acne:', /"acne:", which no backend answers to; there are: memory:, .*, consuls:, acme:\.$/, {
       engines: { acme },
     }))
 

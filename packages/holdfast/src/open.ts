@@ -40,11 +40,13 @@ const schemes: Engines = {
   etcds: () => import('./engines/etcd/locks/from-url.ts'),
   zookeeper: () => import('./engines/zookeeper/locks/from-url.ts'),
   zookeepers: () => import('./engines/zookeeper/locks/from-url.ts'),
+  consul: () => import('./engines/consul/locks/from-url.ts'),
+  consuls: () => import('./engines/consul/locks/from-url.ts'),
 }
 
 /**
  * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c`,
- * `postgres://host:port/database`, `etcd://a,b,c` or `zookeeper://a,b,c`, with options as query parameters:
+ * `postgres://host:port/database`, `etcd://a,b,c` `zookeeper://a,b,c` or `consul://a,b,c`, with options as query parameters:
  * `?namespace=…&issuer=…&epoch=…`.
  *
  * The locker keeps the process alive only while a call is pending. With postgres.js it does until it is closed, because that

@@ -183,6 +183,13 @@ export type EnqueueResult<F extends Fencing = Fencing> =
   /** The queue is full: as many wait as the request allows. The attempt holds nothing and has no position. */
   | { readonly kind: 'queue-full' }
 
+export interface ReleaseTerms {
+  /** The name stays closed to all clients for that much longer (hold-at-least). */
+  readonly keepForMs: number
+}
+
+export type ReleaseResult = 'released' | 'not-held'
+
 export interface LostClaim {
   readonly attempt: string
   readonly reason: LossReason
@@ -237,15 +244,10 @@ export interface BackendSession<F extends Fencing = Fencing> {
   setData?(claim: GrantedClaim, data: string, call: Call): Promise<'stored' | 'not-held'>
 
   /**
-   * `keepForMs`: the name stays closed to all clients for that much longer (hold-at-least). `not-held` means that this
-   * grant had ended before. If a client library may have sent the request twice, the answer to the second copy says
+   * `not-held` means that this grant had ended before. If a client library may have sent the request twice, the answer to the second copy says
    * nothing about the first: the outcome is unknown.
    */
-  release(
-    claim: GrantedClaim,
-    options: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'>
+  release(claim: GrantedClaim, options: ReleaseTerms, call: Call): Promise<ReleaseResult>
 
   /** Gives up everything that the session holds or waits for. */
   close(call: Call): Promise<void>
@@ -347,11 +349,21 @@ export interface InspectCall extends Call {
   readonly holdersOnly?: boolean
 }
 
+/** A holder as others know it: the public id of its attempt, and its raw token. */
+export interface HolderKey {
+  readonly name: string
+  readonly id: string
+  readonly token: bigint
+}
+
 /** From the capacity that the operator saw to the one that is wanted. */
 export interface CapacityChange {
   readonly from: number
   readonly to: number
 }
+
+export type ResizeResult = 'resized' | 'in-use' | 'changed'
+export type ForgetResult = 'forgotten' | 'in-use' | 'changed'
 
 /** The call of an operator who has looked at the name before. */
 export interface OperatorCall extends Call {
@@ -397,6 +409,7 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Why the client itself may be the cause of an unanswered call, as a clause (pool exhausted). It is printed after a colon. */
   whyUnanswered?(): string | undefined
 
+  /** Idempotent in the id. A repetition prolongs the session, or answers with the earlier `since`. */
   openSession(request: SessionRequest, call: Call): Promise<BackendSession<F>>
   /** Goes on with a session that another process opened; null if it is gone. Prolongs nothing. */
   attachSession(handle: SessionHandle, call: Call): Promise<AttachedSession<F> | null>
@@ -408,21 +421,14 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
   sessions?(page: PageRequest, call: Call): Promise<Page<SessionState>>
   /** Looks at the configuration of the engine. An empty list: nothing to say. */
   diagnose?(call: Call): Promise<readonly Finding[]>
-  /** Whether the attempt with this public id and raw token holds the name now. */
-  check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean>
+  /** Whether it holds the name now. */
+  check(holder: HolderKey, call: Call): Promise<boolean>
   /** Ends the holders with these public ids, and no others; returns how many. Their sessions learn why. */
   forceRelease(name: string, ids: readonly string[], reason: string, call: OperatorCall): Promise<number>
   /** Changes a semaphore's capacity; `in-use` if the holders or a waiter would not fit; `changed` if it is not `from`. */
-  resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'>
+  resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult>
   /** Removes the data of a name without holders and waiters; `changed` if it is not `data`. */
-  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'>
+  forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult>
   /**
    * Events of names that start with `prefix`; without it, core compares lists at intervals.
    *

@@ -17,8 +17,9 @@ import { createFakeClock } from '../src/testing/fake-clock.ts'
 
 /**
  * `ranges`: a write can ask whether anything older is left, and views of locks have the youngest blocker only (etcd).
- * `lists`: a write can only ask about the own key, and every view has all that is older.
- * `derives`: as `lists`, and a join that finds nothing older in its way is granted without a second write (ZooKeeper, Consul).
+ * `lists`: a write can only ask about the own key, and every view has all that is older. No key expires by itself.
+ * `derives`: as `lists`, and a join that finds nothing older in its way is granted without a second write (ZooKeeper, Consul). A
+ * prolongation tells all that the session has.
  */
 export type StoreKind = 'ranges' | 'lists' | 'derives'
 
@@ -38,6 +39,14 @@ export type StoreBreak =
   | 'deletes data in use'
   | 'keeps the claims of an ended session'
   | 'grants beside a changed capacity'
+  | 'looks derive grants'
+  | 'a name stays closed'
+  | 'tells no time of a closed name'
+  | 'tells of holders only'
+  | 'a full engine refuses removes'
+  | 'a full engine rejects marks'
+  | 'a late join is not told'
+  | 'finds a session that has gone'
 
 export interface Entry extends Omit<StoredClaim, 'granted' | 'token' | 'capacity'> {
   readonly session: string
@@ -50,7 +59,8 @@ export interface Entry extends Omit<StoredClaim, 'granted' | 'token' | 'capacity
 
 interface NameRecord {
   readonly entries: Entry[]
-  readonly closedBy: { readonly key: string; readonly order: bigint }[]
+  /** `untilMs`: by the store's clock. */
+  readonly closedBy: { readonly key: string; readonly order: bigint; readonly untilMs: number }[]
   capacity: number
   capacityVersion: bigint
   data: DataRecord | undefined
@@ -79,6 +89,8 @@ export class SimulatedStore {
   readonly inFlight: Message[] = []
   /** Messages wait in `inFlight` instead of being delivered at once. */
   isHeld = false
+  /** It refuses what takes room: joins, marks. */
+  isFull = false
   requests: string[] = []
   wakeUps = 0
   subscriptions = 0
@@ -106,7 +118,7 @@ export class SimulatedStore {
     return {
       comparesOrder: this.kind === 'ranges',
       join: (request, mayWait, call) => send('join', call, () => this.#join(id, request, mayWait)),
-      look: ({ name }, call) => send('look', call, () => this.#stored(name)),
+      look: ({ name }, call) => send('look', call, () => this.#looked(name)),
       isAlive: (call) => send('is alive', call, () => this.#sessions.has(id)),
       confirm: (request, own, seen, call) => send('confirm', call, () => this.#confirm(request, own, seen)),
       leave: (claim, call) => send('leave', call, () => this.#leave(claim)),
@@ -119,19 +131,24 @@ export class SimulatedStore {
         const since = instantOf(this.clock)
         return send('prolong', call, () => {
           const isLost = (claim: GrantedClaim) => String(tokenOf(this.#find(claim))) !== claim.grantId
-          return this.#sessions.has(id) ? { since, lost: held.filter(isLost) } : null
+          const besides = this.kind === 'derives' && { besides: this.#claimsOf(id) }
+          return this.#sessions.has(id) ? { since, lost: held.filter(isLost), ...besides } : null
         })
       },
-      claimsBesides: (known, call) =>
-        send('claims besides', call, () => {
-          const all = [...this.#names.values()].flatMap(({ entries }) => entries)
-          const unknown = all.filter(({ session, attempt }) => session === id && !known.has(attempt))
-          return unknown.map(({ name, attempt }) => ({ name, attempt }))
-        }),
+      ...(this.kind !== 'derives' && {
+        claimsBesides: (known: ReadonlySet<string>, call: Call) =>
+          send('claims besides', call, () => this.#claimsOf(id).filter(({ attempt }) => !known.has(attempt))),
+      }),
       capacityKey: (name) => `${name}/capacity`,
       close: (call) => send('close', call, () => this.endSession(id)),
       watch: (keys, version, onWake) => this.#watch(id, keys, version, onWake),
     }
+  }
+
+  /** Another process goes on with the session. Null: it has gone. */
+  findSession(id: string): ClaimStore | null {
+    const isThere = this.#sessions.has(id) || this.#break === 'finds a session that has gone'
+    return isThere ? this.openSession(id) : null
   }
 
   /** The session's queue, with the kit's decisions in between. */
@@ -204,7 +221,8 @@ export class SimulatedStore {
   /** Holders and waiters by attempt, oldest first: `a*` holds, `b` waits. */
   show(name: string): string {
     const claims = this.entries(name).map((entry) => `${entry.attempt}${tokenOf(entry) === null ? '' : '*'}`)
-    const closed = this.#names.get(name)?.closedBy.map(({ key }) => `${key.slice(name.length + 1)}*`) ?? []
+    const record = this.#names.get(name)
+    const closed = record ? this.#closedBy(record).map(({ key }) => `${key.slice(name.length + 1)}*`) : []
     return [...closed, ...claims].join(' ')
   }
 
@@ -261,10 +279,10 @@ export class SimulatedStore {
   }
 
   /** The name is closed, as by a hold-at-least, until `remove` is called with what this returns. */
-  close(name: string): Claim {
+  close(name: string, untilMs = Number.POSITIVE_INFINITY): Claim {
     const record = this.#record(name, 1)
     const attempt = `closed${record.closedBy.length || ''}`
-    record.closedBy.push({ key: `${name}/${attempt}`, order: ++this.#version })
+    record.closedBy.push({ key: `${name}/${attempt}`, order: ++this.#version, untilMs })
     return { name, attempt }
   }
 
@@ -318,6 +336,7 @@ export class SimulatedStore {
     const isOther = record.entries.some((entry) => (entry.mode === 'permits') !== (mode === 'permits'))
     const refused = { kind: 'refused', name: this.#stored(name) } as const
     if (!isAlive) return { kind: 'session-gone' }
+    if (this.isFull) throw full()
     if (isAbandoned) return { kind: 'abandoned' }
     const found = this.#find(request)
     if (isThere && found?.isDerived) return { kind: 'granted', token: found.order }
@@ -389,8 +408,8 @@ export class SimulatedStore {
     this.#tokens.set(entry.attempt, [...this.tokensOf(entry.attempt), token])
     const held = record.entries.filter((other) => tokenOf(other) !== null)
     const weight = held.reduce((sum, other) => sum + other.weight, 0)
-    if (weight > record.capacity)
-      this.violations.push(`G1 ${weight} of ${record.capacity} held: ${this.show(entry.name)}`)
+    const capacity = this.#capacityOf(entry.name)
+    if (weight > capacity) this.violations.push(`G1 ${weight} of ${capacity} held: ${this.show(entry.name)}`)
     this.#changed(entry.key, 'changed')
     return { kind: 'granted', token, previousData: record.data?.data }
   }
@@ -406,14 +425,17 @@ export class SimulatedStore {
     const isAny = this.#break === 'releases whatever the attempt has'
     if (entry?.session !== session || (String(tokenOf(entry)) !== claim.grantId && !isAny)) return false
     if (keepForMs > 0) {
-      const closed = this.close(claim.name)
-      this.clock.setTimer(keepForMs, () => this.remove(closed))
+      const staysClosed = this.#break === 'a name stays closed'
+      const closed = this.close(claim.name, staysClosed ? undefined : this.clock.monotonicMs() + keepForMs)
+      // Where keys expire, that is told.
+      if (this.kind === 'ranges' && !staysClosed) this.clock.setTimer(keepForMs, () => this.remove(closed))
     }
     this.#delete(entry)
     return true
   }
 
   #removeClaim(session: string, claim: Claim): void {
+    if (this.isFull && this.#break === 'a full engine refuses removes') throw full()
     const [first] = this.entries(claim.name)
     if (this.#break === 'removes any claim of the name' && first !== undefined) this.#delete(first)
     else if (this.#find(claim)?.session === session) this.remove(claim)
@@ -428,26 +450,64 @@ export class SimulatedStore {
     return true
   }
 
+  /** A full engine does not take it, and the session goes on without. */
   #mark(attempt: string, mark: MarkRecord): void {
-    this.#marks.set(attempt, mark)
+    if (!this.isFull) this.#marks.set(attempt, mark)
+    else if (this.#break === 'a full engine rejects marks') throw full()
+  }
+
+  #claimsOf(id: string): Claim[] {
+    const own = [...this.#names.values()]
+      .flatMap(({ entries }) => entries)
+      .filter(({ session }) => session === id)
+    const told =
+      this.#break === 'tells of holders only' ? own.filter((entry) => tokenOf(entry) !== null) : own
+    return this.#break === 'a late join is not told'
+      ? []
+      : told.map(({ name, attempt }) => ({ name, attempt }))
+  }
+
+  /** By the oldest claim. One that disagreed with an older one may be the oldest by now, until it has left. */
+  #capacityOf(name: string): number {
+    return this.#stored(name).capacity ?? this.#record(name, 0).capacity
   }
 
   #fits(entry: Entry): boolean {
-    const { entries, capacity, closedBy } = this.#record(entry.name, 0)
-    if (closedBy.length > 0) return false
-    const before = entries.filter(({ order }) => order <= entry.order)
-    return before.reduce((sum, { weight }) => sum + weight, 0) <= capacity
+    const record = this.#record(entry.name, 0)
+    if (this.#closedBy(record).length > 0) return false
+    const before = record.entries.filter(({ order }) => order <= entry.order)
+    return before.reduce((sum, { weight }) => sum + weight, 0) <= this.#capacityOf(entry.name)
   }
 
   #stored(name: string, entries = this.entries(name)): StoredName<StoredClaim> {
-    const { capacity, capacityVersion, closedBy, data } = this.#record(name, 0)
+    const record = this.#record(name, 0)
+    const { capacity, capacityVersion, data } = record
+    const closedBy = this.#closedBy(record)
+    const closedForMs = Math.max(...closedBy.map(({ untilMs }) => untilMs)) - this.clock.monotonicMs()
+    const isTimed = this.kind !== 'ranges' && Number.isFinite(closedForMs)
     return new StoredName({
       version: this.#version,
       claims: entries.map((entry) => this.#shown(entry)),
       derivesGrants: this.kind === 'derives',
       closedBy,
+      ...(isTimed && this.#break !== 'tells no time of a closed name' && { closedForMs }),
       capacities: capacityVersion === 0n ? [] : [{ order: capacityVersion, capacity }],
       ...(data !== undefined && { data }),
+    })
+  }
+
+  /** What keeps the name closed still. A key of which no engine sees to the end counts until its time is over. */
+  #closedBy({ closedBy }: NameRecord) {
+    return closedBy.filter(({ untilMs }) => untilMs > this.clock.monotonicMs() || this.kind === 'ranges')
+  }
+
+  #looked(name: string): StoredName<StoredClaim> {
+    if (this.#break !== 'looks derive grants') return this.#stored(name)
+    const { claims, version } = this.#stored(name)
+    const [first, ...others] = claims
+    return new StoredName({
+      version,
+      claims: first ? [{ ...first, granted: true, token: first.token ?? first.order }, ...others] : [],
     })
   }
 
@@ -539,6 +599,10 @@ export class SimulatedStore {
     this.#watchers.set(key, made)
     return made
   }
+}
+
+function full(): BackendUnavailableError {
+  return new BackendUnavailableError('simulated', 'it is full', 'not-applied')
 }
 
 /** Null while it waits. */

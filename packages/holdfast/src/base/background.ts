@@ -4,10 +4,8 @@ export class Background {
 
   /** Starts it and keeps it; it reports its own failures. What a failure leaves undone ends by its TTL. */
   run(work: () => Promise<unknown>): void {
-    const running: Promise<void> = work().then(
-      () => void this.#running.delete(running),
-      () => void this.#running.delete(running),
-    )
+    const end = () => void this.#running.delete(running)
+    const running: Promise<void> = work().then(end, end)
     this.#running.add(running)
   }
 

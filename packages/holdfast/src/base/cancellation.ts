@@ -1,4 +1,4 @@
-import { unlessStopped } from './aborting.ts'
+import { onAborted, unlessStopped } from './aborting.ts'
 import { callSafely } from './call-safely.ts'
 import { TransientMap } from './transient-map.ts'
 
@@ -65,14 +65,7 @@ export class Cancellation {
 
   /** Cancels together with a caller's signal; the returned function unties the two. */
   follow(signal: AbortSignal | undefined): () => void {
-    if (signal === undefined) return () => {}
-    if (signal.aborted) {
-      this.cancel(signal.reason)
-      return () => {}
-    }
-    const onAbort = () => this.cancel(signal.reason)
-    signal.addEventListener('abort', onAbort, { once: true })
-    return () => signal.removeEventListener('abort', onAbort)
+    return onAborted(signal, ({ reason }) => this.cancel(reason))
   }
 }
 

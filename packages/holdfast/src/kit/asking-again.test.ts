@@ -8,7 +8,7 @@ import { createFakeClock, type FakeClock } from '../testing/fake-clock.ts'
 import { askAgain } from './asking-again.ts'
 
 /** By the sender's measure. */
-const AGAIN_AFTER_MS = 1_500
+const AGAIN_AFTER_MS = 1_000
 
 interface Copy {
   readonly call: Call
@@ -101,6 +101,18 @@ describe('T98 a request that may be asked again', () => {
     expect([copies.length, clock.pendingTimers]).toEqual([2, 0])
   })
 
+  test('an answer that comes in a pause ends it: no other copy is asked', async () => {
+    const result = ask()
+    await clock.advance(AGAIN_AFTER_MS)
+    copies[1]?.fail(lost())
+    await clock.settle()
+    copies[0]?.answer('first')
+    await clock.settle()
+    expect(result).toEqual({ answer: 'first' })
+    await clock.advance(60_000)
+    expect([copies.length, again, clock.pendingTimers]).toEqual([2, 1, 0])
+  })
+
   test('is asked again after a pause, as long as members say that there is no leader', async () => {
     const result = ask()
     copies[0]?.fail(lost())
@@ -169,7 +181,7 @@ describe('T98 a request that may be asked again', () => {
   })
 
   test('has no new copies after its limit, and fails when the last of them has', async () => {
-    const result = ask(callWith(), 4_000)
+    const result = ask(callWith(), 3 * AGAIN_AFTER_MS)
     await clock.advance(60_000)
     expect(copies).toHaveLength(3)
     copies[1]?.fail(lost())

@@ -3,7 +3,7 @@
  * leader dies, and say so late or never: etcd after its own time-out of 7 s (T98, dropped proposals). So the client does not wait for that.
  *
  *   copy sent ──answered──▶ answered: the first answer counts, of whichever copy
- *   copy sent ──silent for longer than an election──▶ next copy, while this one is still in flight
+ *   copy sent ──silent for so long as the sender says──▶ next copy, while this one is still in flight
  *   copy sent ──outcome unknown; or there is no leader, and a copy before it is unknown──▶ pause ──▶ next copy
  *   copy sent ──refused for another reason──▶ failed: unknown if another copy may have been applied, else not applied
  *
@@ -21,7 +21,7 @@ const PAUSE_MS = 200
 export interface AskingTerms<R> {
   readonly backend: string
   readonly clock: Clock
-  /** Sends a copy. `onSilence`: it has had no answer for longer than an election takes. */
+  /** Sends a copy. `onSilence`: nothing of an answer has come for a while: 1 s with etcd. */
   readonly send: (copy: Call, onSilence: () => void) => Promise<R>
   /** Before each copy but the first. */
   readonly onAgain: (() => void) | undefined

@@ -7,7 +7,7 @@ import { defaults, limits } from '../base/defaults.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
 import { checkNamespace, checkText, compareNames } from '../base/names.ts'
 import { checkInteger } from '../base/options.ts'
-import type { Backend, Call, Claim, ClaimState, Grant, NameState, Page, PageRequest } from '../spi.ts'
+import type { Backend, BackendInfo, Call, ClaimState, Fencing, NameState, Page, PageRequest } from '../spi.ts'
 
 export { cancelledCall }
 
@@ -18,7 +18,10 @@ export interface IdentityOptions {
   readonly epoch?: number
 }
 
-/** Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. */
+/**
+ * Common options are checked before the engine is reached; the default issuer often needs what only the engine knows. It must be
+ * another one whenever the count of tokens starts again: make it of an id that is created together with the count (G2).
+ */
 export function checkIdentity(options: IdentityOptions): {
   readonly namespace: string
   readonly issuer: string | undefined
@@ -32,6 +35,11 @@ export function checkIdentity(options: IdentityOptions): {
   }
 }
 
+/** The TTL that a session is granted: at least `info.ttlMs.min`, and a multiple of its `step`. Core asks for no other. */
+export function raisedTtlMs({ ttlMs: { min, step } }: BackendInfo<Fencing>, askedMs: number): number {
+  return Math.max(min, Math.ceil(askedMs / step) * step)
+}
+
 /**
  * Since when an attached session may be believed. Attaching prolongs nothing, so it counts from when the engine last
  * prolonged the session: a whole TTL before the end that the engine knows.
@@ -42,18 +50,6 @@ export function prolongedSince(
 ): Instant {
   const agoMs = session.ttlMs - session.leftMs
   return { monotonicMs: now.monotonicMs - agoMs, wallMs: now.wallMs - agoMs }
-}
-
-/** A grant of an engine with tokens, which is known by its token. */
-export function tokenGrant(
-  { name, attempt }: Claim,
-  token: bigint,
-  terms: { readonly since: Instant; readonly ttlMs: number },
-  previousData: string | null | undefined,
-): Grant<'fenced'> {
-  const { since, ttlMs } = terms
-  const grant = { name, attempt, grantId: String(token), token, since, ttlMs }
-  return previousData == null ? grant : { ...grant, previousData }
 }
 
 type OrNull<T> = { readonly [K in keyof T]: undefined extends T[K] ? T[K] | null | undefined : T[K] }

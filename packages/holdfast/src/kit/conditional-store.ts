@@ -91,7 +91,7 @@ export interface ClaimStore<C extends QueuedClaim = StoredClaim>
   release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean>
 
   /**
-   * Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99). `isSettled`: no join of
+   * Deletes the claim's key, whether it holds or waits. It needs nothing that a full engine refuses (T99, full engines). `isSettled`: no join of
    * the attempt can land any more, so what was kept to refuse one may go as well.
    */
   remove(claim: Claim, isSettled: boolean, call: Call): Promise<void>

@@ -20,7 +20,7 @@ export const PROLONGED_EVERY_MS = WATCHED_FOR_MS / 3
 export const KEPT_EVENTS = 10_000
 
 /**
- * A cursor carries the ids of holders that were told and that the log may tell of again (T109). No cursor of a log, and no id,
+ * A cursor carries the ids of holders that were told and that the log may tell of again (T109, events in the same tick). No cursor of a log, and no id,
  * has this sign in it.
  */
 const TOLD = '+'
@@ -40,7 +40,7 @@ export interface LogPage<P> {
 export interface LogPicture<P> {
   /** Events from here on need not be among the holders. */
   readonly at: P
-  /** A cursor that leads to a gap. */
+  /** A cursor that leads to a gap, for a watcher that stops before it was told all holders: `positionAt` answers null for it. */
   readonly restart: string
   readonly holders: Iterable<ToldEvent> | AsyncIterable<ToldEvent>
   /**
@@ -61,6 +61,7 @@ export interface FollowedLog<P> {
   head(call: Call): P | Promise<P>
   /** Null: the log does not have what comes after the position. */
   read(from: P, call: Call): LogPage<P> | null | Promise<LogPage<P> | null>
+  /** Holders of names that start with `prefix`; others need not be read. */
   picture(prefix: string, call: Call): LogPicture<P> | Promise<LogPicture<P>>
   cursorOf(at: P): string
   /** Null for anything that is not a cursor to go on from. */
@@ -69,7 +70,10 @@ export interface FollowedLog<P> {
   readonly retry?: { readonly clock: Clock; readonly everyMs: number }
 }
 
-/** Ends when the call is cancelled; throws when the log was closed. */
+/**
+ * Ends when the call is cancelled; throws when the log was closed. The log has the events of all names; those of names that do not
+ * start with `prefix` are left out here.
+ */
 export function followLog<P>(
   log: FollowedLog<P>,
   prefix: string,
@@ -150,9 +154,12 @@ export abstract class LogWatchers<P> extends Changes implements FollowedLog<P> {
   abstract positionAt(cursor: string): P | null
   /** For all watchers at this position: it is not cancelled with one of them. */
   protected abstract readFrom(at: P): Promise<LogPage<P> | null>
-  /** The first watcher has come. */
+  /**
+   * The first watcher has come: subscribe, set the timer that prolongs the log. Nothing here is awaited, and `head` opens the log, which
+   * the watcher asks for next. Called again when one comes after `stopped`.
+   */
   protected abstract started(): void
-  /** The last one has left. */
+  /** The last one has left, or `close` was called: end what `started` began. At the engine the log stays open for `WATCHED_FOR_MS`. */
   protected abstract stopped(): void
 
   get news(): Changes {

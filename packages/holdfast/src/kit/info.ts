@@ -18,7 +18,8 @@ type Own =
 
 /**
  * Everything that is not given: all modes, a queue, lock-delay, hold-at-least and data at the engine, a TTL from 50 ms to a
- * day. `pollMs`: the first waiter looks in time, and after two polls at the latest.
+ * day. `pollMs` is not part of `info` but makes its slack: waiters look by themselves at this interval, so the first one looks in time,
+ * and after two polls at the latest (400: a slack of 900 ms). Without a queue it is core that polls: `defaults.pollMs`.
  */
 export function describeInfo<F extends Fencing>(
   own: Pick<BackendInfo<F>, Own> & Partial<Omit<BackendInfo<F>, Own>> & { readonly pollMs?: number },

@@ -72,12 +72,12 @@ export class Looks {
     return pollMs * (1 + random.fraction())
   }
 
-  /** Sets the timer for the next look. `ofOneMs`: when one waiter is due that has just come; the timer fits all others already. */
-  #arm(ofOneMs?: number): void {
+  /** Sets the timer for the next look. While it is set, only the name that is due at `newMs` can make it earlier, and no other is read. */
+  #arm(newMs?: number): void {
     const { clock, isTold, isNeeded, keepsProcessAlive = false } = this.#options
     if (this.#isLooking || this.#isClosed || !isNeeded()) return
     if (this.#allDueMs === undefined && isTold?.() === false) this.#allDueMs = this.#nowMs() + this.pollInMs()
-    const nextMs = this.#timer === undefined ? this.#firstDueMs() : (ofOneMs ?? Infinity)
+    const nextMs = this.#timer === undefined ? this.#firstDueMs() : (newMs ?? Infinity)
     const dueMs = Math.min(this.#allDueMs ?? Infinity, nextMs)
     if (dueMs === Infinity || (this.#timer !== undefined && this.#timer.dueMs <= dueMs)) return
     this.#timer?.handle.cancel()

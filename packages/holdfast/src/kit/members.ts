@@ -6,7 +6,7 @@
  *   connected ──it does not serve, is silent or closed──▶ none, and the next member is meant   [leave]
  *
  * Failures that arrive together move on once: only the current connection is left (T101, the healthy member is skipped). No call ends
- * the connecting that others share (T102). A request goes to another member only if it was certainly not applied.
+ * the connecting that others share (T102, shared work). A request goes to another member only if it was certainly not applied.
  */
 import { cancelledCall, unlessStopped } from '../base/aborting.ts'
 import { afterThisTurn, type Clock, judgeLate, type Timer } from '../base/clock.ts'

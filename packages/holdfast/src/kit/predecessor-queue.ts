@@ -9,7 +9,7 @@
  *
  * 1. A wake-up proves nothing: a waiter in the middle may have cancelled (T92, predecessors that cancel). Only the conditional write of `confirm` grants,
  *    and the token is what this write returns.
- * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`).
+ * 2. A lost wake-up costs one renewal interval: every keep-alive looks again (`check`). A look that hangs does not hold the keep-alive up.
  * 3. A grant counts from the session's last prolongation, never from an answer of the queue (T65, belief from the push).
  */
 
@@ -19,8 +19,9 @@ import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
+import { settledWithin } from '../base/within.ts'
 import type { AcquireRequest, AcquireResult, Call, Claim, EnqueueResult, Grant } from '../spi.ts'
-import { cancelledCall, throwIfCancelled, tokenGrant } from './backend-kit.ts'
+import { cancelledCall, throwIfCancelled } from './backend-kit.ts'
 import type { Lifetime } from './lifetime.ts'
 import {
   isEligible,
@@ -32,6 +33,7 @@ import {
   waitersBefore,
   watchedBy,
 } from './ordered-store.ts'
+import { grantOf } from './session.ts'
 
 export interface PredecessorQueueOptions {
   /** The backend's: waits end with it. */
@@ -77,16 +79,24 @@ export class PredecessorQueue {
 
   /**
    * Looks again for waiters of this process, and answers with those that are granted by now. Every keep-alive calls it with the
-   * claims that it lists as waiting, after it has prolonged the session. A look that fails is not the keep-alive's failure.
+   * claims that it lists as waiting, after it has prolonged the session. A look that fails is not the keep-alive's failure, and one that
+   * takes long does not keep it: its grant goes to the waiter later.
    */
   async check(claims: readonly Claim[], call: Call): Promise<Grant<'fenced'>[]> {
+    const { clock, lifetime, session } = this.#options
     const listed = new Set(claims.map(({ attempt }) => attempt))
-    const looks = [...this.#waits].filter(({ attempt }) => listed.has(attempt)).map((wait) => wait.look())
-    const cancelled = () => cancelledCall(this.#options.lifetime.backend, call.signal, 'unknown')
     // By attempt, because two calls may wait for one.
     const granted = new Map<string, Grant<'fenced'>>()
-    for (const grant of await unlessAborted(Promise.all(looks), call.signal, cancelled))
+    const looks = [...this.#waits].filter(({ attempt }) => listed.has(attempt))
+    const looked = looks.map(async (wait) => {
+      const grant = await wait.look()
       if (grant !== null) granted.set(grant.attempt, grant)
+    })
+    const cancelled = () => cancelledCall(lifetime.backend, call.signal, 'unknown')
+    // Half of the time that core gives a keep-alive. A look may hang on a frozen member (T96, connections that were left).
+    const limitMs = Math.min(1_000, session().ttlMs / 6)
+    const bounded = settledWithin(clock, limitMs, Promise.all(looked)).catch(ignore)
+    await unlessAborted(bounded, call.signal, cancelled)
     return [...granted.values()]
   }
 
@@ -212,8 +222,8 @@ export class PredecessorQueue {
     if (standing.kind === 'session-gone') return standing
     if (standing.kind === 'deleted')
       throw new BackendUnavailableError(lifetime.backend, 'its key was deleted from the queue', 'not-applied')
-    const { token, previousData } = standing
-    return { kind: 'granted', grant: tokenGrant(claim, token, session(), previousData) }
+    const { token, previousData: data } = standing
+    return { kind: 'granted', grant: grantOf(claim, { token, data }, session()) }
   }
 }
 

@@ -7,12 +7,23 @@
  *   waiting | held ──▶ (none)                              [release, abandon, closeSession, expire, forceRelease]
  *
  * One rule serves all modes: a claim is granted when it is first in the queue, the name is not closed, and the holders'
- * weights leave room (G1, G8). The token is drawn in the step of the grant (T37), and a name that becomes free goes to the
- * next waiter in the same step (G9). A rule that decides does first what is due (`expire`), so all rows that it then sees
- * are alive. A rule that throws has written nothing else.
+ * weights leave room (G1, G8). The token is drawn in the step of the grant (T37, tokens drawn apart), and a name that becomes
+ * free goes to the next waiter in the same step (G9). A rule that decides does first what is due: `expire` removes all dead
+ * sessions, with their holders and waiters, before anybody is served, so a dead waiter is granted nothing (T20, dead waiters).
+ * A rule that throws has written nothing else.
  */
 import { BackendUnavailableError, CapacityMismatchError } from '../base/errors.ts'
-import type { AcquireRequest, CapacityChange, Claim, GrantedClaim, ListedClaims, LostClaim } from '../spi.ts'
+import type {
+  AcquireRequest,
+  CapacityChange,
+  Claim,
+  ForgetResult,
+  GrantedClaim,
+  ListedClaims,
+  LostClaim,
+  ReleaseResult,
+  ResizeResult,
+} from '../spi.ts'
 import { operatorCallExpired } from './backend-kit.ts'
 import { compareClaims, type FoundClaim } from './session.ts'
 
@@ -71,14 +82,15 @@ export type Ending = 'released' | 'expired'
 
 /**
  * The rows of an engine within one atomic step. Each method is one look or one change, and tells the event that stands
- * beside it, if the engine has a log. After an error nothing of the whole step may stay.
+ * beside it, if the engine has a log. After an error of such a method nothing of the whole step may stay. It must not be a
+ * HoldfastError: with those a rule refuses one work of the step (`StepWork`).
  */
 export interface Step<O extends Owner = Owner> {
   /** The backend's name, for errors. */
   readonly backend: string
   /** Read on the engine's clock when no other step could come in between any more. */
   readonly nowMs: number
-  /** Hooks that run when the step has been applied, before anyone is told of it. */
+  /** Hooks that run when the step has been applied, before anyone is told of it; also if it has written nothing. */
   readonly afterCommit: { push(hook: () => void): unknown }
 
   dueMs(): number
@@ -94,7 +106,10 @@ export interface Step<O extends Owner = Owner> {
   /** An operator's reason, if the attempt was released by force. */
   forcedBecause(owner: O, attempt: string): string | undefined
 
-  /** Draws a token. `acquired` */
+  /**
+   * Draws a token. `acquired`. Here and in `insertWaiter` the request's capacity becomes that of the name: the rules have checked that
+   * it is the same, or that the name has no claims (it carries data, or is closed) and may have another.
+   */
   insertHolder(owner: O, request: AcquireRequest, data: string | null): Granted
   /** Last in the queue. `waiting` */
   insertWaiter(owner: O, request: AcquireRequest): void
@@ -119,7 +134,10 @@ export interface Step<O extends Owner = Owner> {
    * session held is closed for the lock-delay, from the end of the session's time. `released` or `expired`, `gave-up`
    */
   deleteSession(owner: O, ending: Ending): readonly NameKey[]
-  /** A name that is closed for longer already stays so. */
+  /**
+   * A name that is closed for longer already stays so. `capacity`: that of the claim that has ended, to be shown while the name has
+   * no claims; it binds no request.
+   */
   close(name: NameKey, capacity: number, untilMs: number): void
   /** Opens the names whose closing is over. What else is due, of the engine's own, is done here. */
   openNames(): readonly NameKey[]
@@ -189,12 +207,7 @@ function admit(step: Step, owner: Owner, request: AcquireRequest, situation: Sit
 }
 
 /** `keepForMs`: a hold-at-least, the name stays closed for that long. */
-export function release(
-  step: Step,
-  owner: Owner,
-  claim: GrantedClaim,
-  keepForMs: number,
-): 'released' | 'not-held' {
+export function release(step: Step, owner: Owner, claim: GrantedClaim, keepForMs: number): ReleaseResult {
   const released = step.deleteHolder(owner, claim)
   if (released === undefined) return 'not-held'
   const name = nameOf(owner, claim)
@@ -206,7 +219,7 @@ export function release(
   return 'released'
 }
 
-/** A late request meets the mark, which goes only together with the session (T73). */
+/** A late request meets the mark, which goes only together with the session (T73, late originals). */
 export function abandon(step: Step, owner: Owner, claim: Claim): void {
   if (!judge(step, owner, claim).isAlive) return
   step.markAbandoned(owner, claim.attempt)
@@ -223,7 +236,7 @@ export interface Kept {
   readonly unlisted: readonly Claim[]
 }
 
-/** Null: the session is gone, and nothing brings it back (T31). The caller has done what is due. */
+/** Null: the session is gone, and nothing brings it back (T31, revived locks). The caller has done what is due. */
 export function keepAlive(step: Step, owner: Owner, listed: ListedClaims): Kept | null {
   if (!step.prolong(owner)) return null
   const { lost, granted, unlisted } = compareClaims(listed, step.claimsOf(owner))
@@ -242,7 +255,7 @@ function whyLost(step: Step, owner: Owner, claim: Claim): LostClaim {
   const detail = step.forcedBecause(owner, attempt)
   if (detail !== undefined) return { attempt, reason: 'force-released', detail }
   const { holds, held, capacity } = step.look(owner, claim)
-  // An attempt that holds was granted once more, under another id: the listed grant was deleted before (T84).
+  // An attempt that holds was granted once more, under another id: the listed grant was deleted before (T84, late duplicates).
   // The weight of the lost claim is gone with it; no claim weighs less than 1.
   const isFull = capacity !== null && held + 1 > capacity
   return { attempt, reason: isFull && !holds ? 'taken-over' : 'deleted' }
@@ -281,7 +294,7 @@ export function promote(step: Step, name: NameKey): void {
   }
 }
 
-/** An operator's call that arrives late does nothing (T78). */
+/** An operator's call that arrives late does nothing (T78, late operators). */
 export interface OperatorTerms {
   readonly notAfterMs: number
 }
@@ -291,7 +304,7 @@ function begin(step: Step, { notAfterMs }: OperatorTerms): void {
   expire(step)
 }
 
-/** A claim that got the name in between is not hit (T74). */
+/** A claim that got the name in between is not hit (T74, misaimed force releases). */
 export function forceRelease(
   step: Step,
   name: NameKey,
@@ -310,7 +323,7 @@ export function resize(
   name: NameKey,
   { from, to }: CapacityChange,
   terms: OperatorTerms,
-): 'resized' | 'in-use' | 'changed' {
+): ResizeResult {
   begin(step, terms)
   const { capacity, held } = step.lookAt(name)
   if (capacity !== from) return 'changed'
@@ -321,12 +334,7 @@ export function resize(
 }
 
 /** A name that is still closed stays so; its data goes all the same. */
-export function forget(
-  step: Step,
-  name: NameKey,
-  data: string,
-  terms: OperatorTerms,
-): 'forgotten' | 'in-use' | 'changed' {
+export function forget(step: Step, name: NameKey, data: string, terms: OperatorTerms): ForgetResult {
   begin(step, terms)
   const found = step.lookAt(name)
   if (found.capacity !== null) return 'in-use'

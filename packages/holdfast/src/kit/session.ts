@@ -21,7 +21,7 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   readonly handle: SessionHandle
   protected readonly holder: string
   #ttlMs: number
-  /** When the request was sent that last prolonged the session; grants count from here (T64, T65). */
+  /** When the request was sent that last prolonged the session; grants count from here (T64, new leases on old sessions; T65, belief from the push). */
   #prolongedAt: Instant
   /** Attempts whose request is in flight. */
   protected readonly inFlight = new Set<string>()
@@ -72,16 +72,22 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
     return { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
   }
 
-  /** `token` null: an engine without tokens, which names its grants by an id. */
-  protected grantOf(
-    { name, attempt }: Claim,
-    { token, grantId = String(token), data, since = this.#prolongedAt }: GrantFacts<F>,
-  ): Grant<F> {
-    const grant = { name, attempt, grantId, token, since, ttlMs: this.ttlMs }
-    return data == null ? grant : { ...grant, previousData: data }
+  protected grantOf(claim: Claim, facts: GrantFacts<F>): Grant<F> {
+    return grantOf(claim, facts, { since: this.#prolongedAt, ttlMs: this.ttlMs })
   }
 }
 
+/** A grant of a session that was prolonged then. */
+export function grantOf<F extends Fencing>(
+  { name, attempt }: Claim,
+  { token, grantId = String(token), data, since }: GrantFacts<F>,
+  session: { readonly since: Instant; readonly ttlMs: number },
+): Grant<F> {
+  const grant = { name, attempt, grantId, token, since: since ?? session.since, ttlMs: session.ttlMs }
+  return data == null ? grant : { ...grant, previousData: data }
+}
+
+/** `token` null: an engine without tokens, which names its grants by an id. */
 export interface GrantFacts<F extends Fencing> {
   readonly token: Grant<F>['token']
   readonly grantId?: string

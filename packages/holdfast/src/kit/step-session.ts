@@ -14,6 +14,8 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../spi.ts'
 import type { Asker } from './lane.ts'
 import type { Lifetime } from './lifetime.ts'
@@ -23,7 +25,10 @@ import type { Waiter, WaitingRoom } from './waiting-room.ts'
 
 export type StepWaiter<Id = unknown> = Waiter<'fenced', rules.Granted> & { readonly session: Id }
 
-/** A part of a step, in which nothing is awaited. If it throws a HoldfastError, it is refused for itself alone. */
+/**
+ * A part of a step, in which nothing is awaited. If it throws a HoldfastError, it is refused for itself alone: it has written nothing
+ * but what was due, and the step goes on. Any other error comes from the rows, and undoes the step with all works in it.
+ */
 export type StepWork<O extends rules.Owner, T> = (step: rules.Step<O>) => T
 
 /** What a step returned; in an object, because it may have returned nothing. */
@@ -39,6 +44,12 @@ export abstract class StepSession<O extends rules.Owner>
   protected readonly owner: O
   protected abstract readonly clock: Clock
   protected abstract readonly lifetime: Lifetime
+  /**
+   * The calls of `enqueue` that wait, of all sessions of this process. `enqueue` fills it; the engine brings the news. After a commit:
+   * `handOver` for each waiter that the step has promoted, `sessionEnded` for each session that it has removed. For what other
+   * processes did, at a look (`Looks`): `grant`, `settle` or `lost`. A subclass arms the next look in `enter`, with `looks.due` if time
+   * alone may change something at the name, else with `looks.expectNews`; `onEmpty` is for `looks.stop`.
+   */
   protected abstract readonly room: WaitingRoom<StepWaiter<O['id']>, rules.Granted>
 
   constructor(owner: O, facts: SessionFacts) {
@@ -49,7 +60,10 @@ export abstract class StepSession<O extends rules.Owner>
   protected abstract step<T>(call: Call, work: StepWork<O, T>): Promise<T>
   /** A step that does first what is due. It may overtake others: a backlog of requests must not cost the leases that are there. */
   protected abstract prolong<T>(call: Call, work: StepWork<O, T>): Promise<T>
-  /** As `step`, without a promise in between; `enqueue` has looked at the lifetime. */
+  /**
+   * As `step`, without a promise in between; `enqueue` has looked at the lifetime. Call `asker` once: after the hooks of `afterCommit`, or
+   * when the call is cancelled before. `Lane.add` does both.
+   */
   protected abstract send<T>(call: Call, work: StepWork<O, T>, asker: Asker<Done<T>>): void
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
@@ -118,11 +132,7 @@ export abstract class StepSession<O extends rules.Owner>
     return this.step(call, (step) => rules.setData(step, this.owner, claim, data))
   }
 
-  release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     return this.step(call, (step) => rules.release(step, this.owner, claim, keepForMs))
   }
 

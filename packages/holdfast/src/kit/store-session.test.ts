@@ -1,5 +1,6 @@
 /** A session over a store with ordered keys: keep-alives, and how an attempt is given up. */
 import { beforeEach, describe, expect, test } from 'vitest'
+import { peek } from '../../test/rig.ts'
 import { SimulatedStore } from '../../test/simulated-store.ts'
 import { callWith } from '../base/aborting.ts'
 import { type Instant, instantOf } from '../base/clock.ts'
@@ -40,8 +41,8 @@ class TestSession<Since extends Instant | null> extends StoreSession<StoredClaim
     return this.prolongedAt
   }
 
-  async take(attempt: string): Promise<GrantedClaim> {
-    const result: AcquireResult<'fenced'> = await this.tryAcquire(asked(attempt), call())
+  async take(attempt: string, name = 'x'): Promise<GrantedClaim> {
+    const result: AcquireResult<'fenced'> = await this.tryAcquire({ ...asked(attempt), name }, call())
     if (result.kind !== 'granted') throw new Error(result.kind)
     return result.grant
   }
@@ -137,6 +138,32 @@ describe('a keep-alive', () => {
     expect(kept).toMatchObject({ granted: [{ attempt: 'second' }], lost: [] })
   })
 
+  test('T96 counts although a look of its own waiter hangs on a frozen member, and brings its grant later', async () => {
+    const first = await session.take('first')
+    const held = await session.take('held', 'y')
+    const second = asked('second')
+    const waiting = session.enqueue(second, call())
+    await clock.settle()
+    // The waiter is woken, and what it asks hangs.
+    const { confirm } = session.claims
+    let answer = () => {}
+    session.claims.confirm = async (...given) => {
+      await new Promise<void>((resolve) => {
+        answer = resolve
+      })
+      return confirm(...given)
+    }
+    store.remove(first)
+    await clock.advance(500)
+    const sent = instantOf(clock)
+    const keeping = peek(session.keepAlive({ held: [held], waiting: [second] }, call()))
+    await clock.advance(ttlMs / 3)
+    expect(keeping.value).toMatchObject({ kind: 'alive', since: sent, lost: [], granted: [], unlisted: [] })
+    expect(clock.pendingTimers).toBe(0)
+    answer()
+    expect(await waiting).toMatchObject({ kind: 'granted', grant: { attempt: 'second', since: sent } })
+  })
+
   test('G9 looks once for a waiter of its own that goes on waiting', async () => {
     await session.take('first')
     const second = asked('second')
@@ -229,6 +256,22 @@ describe('G11 a claim that is at the engine is never told as not applied', () =>
     await outcome(session.enqueue({ ...permits, attempt: 'b', capacity: 2 }, call()))
     expect(session.store.show('x')).toBe('a* b')
   })
+})
+
+test('G8 a claim that has disagreed about the capacity sets it while it is the oldest, until it has left', async () => {
+  const session = new TestSession(instantOf(clock))
+  const { claims, store } = session
+  const permits = (attempt: string, weight: number, capacity: number): AcquireRequest => ({
+    ...asked(attempt),
+    mode: 'permits',
+    weight,
+    capacity,
+  })
+  await claims.join(permits('first', 1, 3), true, call())
+  await claims.join(permits('leaving', 1, 4), true, call())
+  store.remove(asked('first'))
+  expect((await session.tryAcquire(permits('a', 3, 4), call())).kind).toBe('granted')
+  expect(store.violations).toEqual([])
 })
 
 describe('giving up', () => {

@@ -1,9 +1,9 @@
 /**
  * A session of an engine with ordered keys: what it answers, from what its `ClaimStore` says.
  *
- *   join      Lost answer: core abandons the attempt. A copy that lands after the abandon finds the mark (T73); after the end of
+ *   join      Lost answer: core abandons the attempt. A copy that lands after the abandon finds the mark (T73, late originals); after the end of
  *             the session, no session.
- *   grant     counts from the session's last prolongation (T65). After a pause the session may have gone, and its keys with it.
+ *   grant     counts from the session's last prolongation (T65, belief from the push). After a pause the session may have gone, and its keys with it.
  *   release   names the grant, so a late copy never hits a successor (G7).
  *   abandon   deletes. If a join of the attempt may still land, a mark comes first, so that no copy lands in between. A full engine
  *             refuses the mark: then a keep-alive finds what has landed (`unlisted`), and core abandons it again (T99, full engines).

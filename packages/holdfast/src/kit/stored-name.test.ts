@@ -131,6 +131,16 @@ describe('the queue of a name', () => {
     expect(holders({})).toEqual([])
   })
 
+  test('with derived grants, a claim that disagrees on the capacity holds nothing, however large its own is', () => {
+    const [first, second] = [stored('x', null, 0), stored('x', null, 0)]
+    const claims = [
+      { ...first, mode: 'permits', weight: 2, capacity: 2 } as const,
+      { ...second, mode: 'permits', weight: 1, capacity: 3 } as const,
+    ]
+    const [held] = claims
+    expect(new StoredName({ version: 9n, claims, derivesGrants: true }).holders).toEqual([held])
+  })
+
   test('with derived grants, a claim from before the name was closed goes on holding it', () => {
     const [before, after] = [stored('x', null, 0, reader), stored('x', null, 0, reader)]
     const closed = [{ key: 'closing', order: after.order }]

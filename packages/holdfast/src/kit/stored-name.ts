@@ -7,6 +7,7 @@
  */
 import type { ClaimState, HolderState, Mode, NameState } from '../spi.ts'
 import { LOCK_CAPACITY } from '../spi.ts'
+import { claimState } from './backend-kit.ts'
 import type { ClaimRecord, DataRecord } from './claim-records.ts'
 import { isEligible, type QueueEntry, type QueueView } from './ordered-store.ts'
 import { type ToldEvent, toldEvent } from './watching.ts'
@@ -145,18 +146,17 @@ export class StoredName<C extends QueuedClaim = StoredClaim> {
     return isEligible({ own, older: this.#before(own), capacity, version: this.version })
   }
 
-  /** A claim that was there before the name was closed may hold it still. */
+  /** A claim that was there before the name was closed may hold it still. One that disagrees on the capacity is about to leave. */
   #fits(claim: C): boolean {
     if (this.#closedBy.some(({ order }) => order < claim.order)) return false
     const capacity = this.capacitySince(claim.order, claim.capacity)
-    return this.#isFirst(claim, capacity)
+    return capacity === this.capacity && this.#isFirst(claim, capacity)
   }
 }
 
 function stateOf({ id, mode, record }: StoredClaim): ClaimState {
-  const { session, weight, note, owner } = record
-  const shown = { id, holder: session.holder, mode, weight, session: session.id, ttlMs: session.ttlMs }
-  return { ...shown, ...(owner !== undefined && { owner }), ...(note !== undefined && { note }) }
+  const { id: session, holder, ttlMs } = record.session
+  return claimState({ ...record, id, holder, mode, session, ttlMs })
 }
 
 export function toldOf(

@@ -22,7 +22,10 @@ const identityParameters: { readonly [name in keyof Required<IdentityOptions>]: 
   epoch: (name, text) => checkIntegerText(name, text, { min: 0 }),
 }
 
-/** The module of an engine that is opened by URL. */
+/**
+ * The module of an engine that is opened by URL. What it throws reaches the user: turn the client's connect error into
+ * `BackendUnavailableError`, `not-applied`.
+ */
 export interface FromUrl {
   openFromUrl(url: LockerUrl): Promise<Backend<Fencing>>
 }
@@ -32,7 +35,7 @@ export type Engines = Readonly<Record<string, () => Promise<FromUrl>>>
 
 export class LockerUrl {
   readonly scheme: string
-  /** The text between the scheme and the question mark, as it was written. It may hold a password. */
+  /** The text between `scheme:` and the question mark, as it was written, `//` included: `//host:1234/path`. It may hold a password. */
   readonly location: string
   readonly parameters: ReadonlyMap<string, string>
 

@@ -149,7 +149,10 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
       if (waiter.request.attempt === attempt) this.fail(waiter, this.#notApplied('the attempt was abandoned'))
   }
 
-  /** The engine no longer has it in its queue. */
+  /**
+   * The engine no longer has it in its queue, as a read says that began after the waiter had entered: the caller drops older news.
+   * News of a grant that comes later is dropped here.
+   */
   lost(waiter: W, why = 'deleted'): void {
     this.fail(waiter, this.#notApplied(`the position in the queue is gone (${why})`))
   }

@@ -51,8 +51,8 @@ export function wantedLock(
 ): Wanted {
   checkName(name)
   checkKnownOptions('options', options, withWait ? lockOptions : tryLockOptions)
-  const mode =
-    options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
+  const { mode: asked = 'exclusive' } = options
+  const mode = checkOneOf('mode', asked, ['exclusive', 'shared'])
   const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
   return wanted(info, name, mode, weight, LOCK_CAPACITY, options, locker)
 }
@@ -106,42 +106,34 @@ function wanted(
   checkSignal(options.signal)
   const lockDelayMs = checkServerDuty(info, 'lockDelayMs', info.lockDelay, options.lockDelayMs)
   const holdAtLeastMs = checkServerDuty(info, 'holdAtLeastMs', info.holdAtLeast, options.holdAtLeastMs)
-  const maxHoldMs =
-    options.maxHoldMs === undefined
-      ? Number.POSITIVE_INFINITY
-      : checkNumber('maxHoldMs', options.maxHoldMs, { min: 1, infinityAllowed: true })
+  const { ttlMs, note, owner, maxWaiters } = options
+  const { maxHoldMs = Number.POSITIVE_INFINITY, warnHoldMs = defaults.warnHoldMs } = options
+  checkNumber('maxHoldMs', maxHoldMs, { min: 1, infinityAllowed: true })
   if (holdAtLeastMs > maxHoldMs)
     throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
   return {
-    ttlMs: options.ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, options.ttlMs),
+    ttlMs: ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, ttlMs),
     request: {
       name,
       mode,
       weight,
       capacity,
       lockDelayMs,
-      ...(options.note !== undefined && { note: checkNote(options.note) }),
-      ...(options.owner !== undefined && {
-        owner: checkText('owner', options.owner, limits.holderBytes),
-      }),
-      ...(options.maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, options.maxWaiters) }),
+      ...(note !== undefined && { note: checkNote(note) }),
+      ...(owner !== undefined && { owner: checkText('owner', owner, limits.holderBytes) }),
+      ...(maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, maxWaiters) }),
     },
     terms: {
       mode,
       weight,
       capacity,
+      lockDelayMs,
       maxHoldMs,
       holdAtLeastMs,
-      lockDelayMs,
-      warnHoldMs:
-        options.warnHoldMs === undefined ? defaults.warnHoldMs : checkWarnHoldMs(options.warnHoldMs),
+      warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
       onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
     },
   }
-}
-
-function checkWarnHoldMs(warnHoldMs: unknown): number {
-  return checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true })
 }
 
 function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {

@@ -205,13 +205,12 @@ export function stopWith(
   const cancellation = new Cancellation()
   if (closing.cancelled) throw new ClosedError()
   if (signal?.aborted) throw signal.reason
-  const untieSignal = signal === undefined ? doNothing : cancellation.follow(signal)
   const untieClosing = closing.onCancel(() => cancellation.cancel(closing.reason))
-  const untieBoth = () => {
+  if (signal === undefined) return { cancellation, untie: untieClosing }
+  const untieSignal = cancellation.follow(signal)
+  const untie = () => {
     untieSignal()
     untieClosing()
   }
-  return { cancellation, untie: signal === undefined ? untieClosing : untieBoth }
+  return { cancellation, untie }
 }
-
-function doNothing(): void {}

@@ -11,7 +11,7 @@ export interface CallLimits {
   /** The operation, for the error: `acquire "sku:42"`. */
   readonly what: string
   readonly timeoutMs: number
-  readonly stop?: Cancellation
+  readonly stop?: Cancellation | undefined
   /** A caller waits for the answer, so the process must not end before it is there. */
   readonly keepsProcessAlive?: boolean
   readonly onQueued?: () => void
@@ -38,6 +38,16 @@ export const callEngine: <T>(
   limits: CallLimits,
   run: (call: Call) => Promise<T>,
 ) => Promise<T> = callAnswerable
+
+/** For a call that its caller waits for. */
+export function callForCaller<T>(
+  engine: Engine & { readonly callTimeoutMs: number },
+  what: string,
+  stop: Cancellation | undefined,
+  run: (call: Call) => Promise<T>,
+): Promise<T> {
+  return callEngine(engine, { what, timeoutMs: engine.callTimeoutMs, stop, keepsProcessAlive: true }, run)
+}
 
 /** For calls that only read: however one fails, nothing was changed. */
 export async function changingNothing<T>(answer: Promise<T>): Promise<T> {

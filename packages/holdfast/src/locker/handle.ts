@@ -3,6 +3,7 @@
  * lease that its caller dropped without releasing can be found by the garbage collector and given back.
  */
 
+import { onAborted } from '../base/aborting.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { type Fence, makeFence } from '../base/fence.ts'
@@ -19,7 +20,7 @@ import type {
   UnfencedLease,
 } from '../base/types.ts'
 import type { Fencing } from '../spi.ts'
-import { callEngine } from './call.ts'
+import { callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { forgetHandle } from './dropped.ts'
 import type { KeptSession } from './keeper.ts'
@@ -98,7 +99,8 @@ abstract class Handle implements LeaseBase {
   async setData(data: string, options?: CallOptions): Promise<void> {
     checkCallOptions(options)
     const { engineSession } = this.#session
-    if (engineSession.setData === undefined)
+    const store = engineSession.setData?.bind(engineSession)
+    if (store === undefined)
       throw new UnsupportedError(
         `${this.#context.backendName} cannot carry data from one holder to the next (info.data).`,
       )
@@ -106,18 +108,9 @@ abstract class Handle implements LeaseBase {
     if (this.#record.ended !== undefined) throw this.#record.ended
     const stop = new Cancellation()
     const untie = stop.follow(options?.signal)
-    const limits = {
-      what: `setData of "${this.name}"`,
-      timeoutMs: this.#context.callTimeoutMs,
-      stop,
-      keepsProcessAlive: true,
-    }
     try {
-      const outcome = await callEngine(
-        this.#context,
-        limits,
-        (call) =>
-          engineSession.setData?.(this.#record.claim, data, call) ?? Promise.resolve('not-held' as const),
+      const outcome = await callForCaller(this.#context, `setData of "${this.name}"`, stop, (call) =>
+        store(this.#record.claim, data, call),
       )
       if (outcome === 'not-held') this.#record.lose('deleted', 'gone')
       if (outcome === 'not-held') throw this.#record.ended
@@ -137,19 +130,10 @@ abstract class Handle implements LeaseBase {
 
   async #releaseWith(options: CallOptions): Promise<ReleaseOutcome> {
     checkCallOptions(options)
-    const released = this.#release()
-    if (options.signal === undefined) return released
     // The caller's signal ends the caller's wait, never the release itself (T14, cleanup after cancelling).
-    const stop = new Cancellation()
-    const untie = stop.follow(options.signal)
-    try {
-      return await Promise.race([
-        released,
-        new Promise<'unknown'>((resolve) => stop.onCancel(() => resolve('unknown'))),
-      ])
-    } finally {
-      untie()
-    }
+    const left = Promise.withResolvers<'unknown'>()
+    const untie = onAborted(options.signal, () => left.resolve('unknown'))
+    return Promise.race([this.#release(), left.promise]).finally(untie)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

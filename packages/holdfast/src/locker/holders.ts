@@ -3,8 +3,8 @@
  * together; the error is thrown in any case.
  */
 
-import { callWith } from '../base/aborting.ts'
-import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { callWith, unlessAborted } from '../base/aborting.ts'
+import type { Cancellation } from '../base/cancellation.ts'
 import { AcquireTimeoutError, quote } from '../base/errors.ts'
 import type { HolderState, NameState } from '../base/types.ts'
 import { type Backend, LOCK_CAPACITY } from '../spi.ts'
@@ -53,17 +53,12 @@ export class HolderLookup {
 
   /** Never rejects. A caller that gives up has the error at once (T27, cancelled pauses), without the other holders. */
   async timeoutError(name: string, { waitMs, waitedMs, signal }: TimedOut): Promise<AcquireTimeoutError> {
+    const withoutLook = () => this.#withoutLook(name)
     const { advice, ...found } =
-      waitMs < SHORTEST_WAIT_MS ? this.#withoutLook(name) : await this.#unlessGivenUp(name, signal)
+      waitMs < SHORTEST_WAIT_MS
+        ? withoutLook()
+        : await unlessAborted(this.#shared(name), signal, () => signal?.reason).catch(withoutLook)
     return new AcquireTimeoutError(name, waitedMs, advice, found)
-  }
-
-  async #unlessGivenUp(name: string, signal: AbortSignal | undefined): Promise<Look> {
-    const gaveUp = new Cancellation()
-    const untie = gaveUp.follow(signal)
-    const look = await unlessCancelled(this.#shared(name), gaveUp).catch(() => this.#withoutLook(name))
-    untie()
-    return look
   }
 
   #shared(name: string): Promise<Look> {

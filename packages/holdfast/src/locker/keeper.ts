@@ -28,8 +28,9 @@ import { emit, hasListeners } from '../base/events.ts'
 import { withEpoch } from '../base/fence.ts'
 import { TransientMap } from '../base/transient-map.ts'
 import type { CallOptions, ReleaseOutcome } from '../base/types.ts'
+import { withLimit } from '../base/within.ts'
 import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '../spi.ts'
-import { callEngine } from './call.ts'
+import { callEngine, callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { watchForDrop } from './dropped.ts'
 import { KeepAlives, type QueuedWaiter } from './keep-alive.ts'
@@ -187,16 +188,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const { claim } = lease
     this.#leases.delete(claim.attempt)
     if (this.#ended.cancelled) return 'not-held'
-    const limits = {
-      what: `release of "${claim.name}"`,
-      timeoutMs: this.#context.callTimeoutMs,
-      keepsProcessAlive: true,
-      stop: this.#ended,
-    }
     const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
     this.#inFlight.set(claim.attempt, true)
     try {
-      return await callEngine(this.#context, limits, release)
+      return await callForCaller(this.#context, `release of "${claim.name}"`, this.#ended, release)
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
       if (!this.#ended.cancelled) this.resolve(claim, keepForMs)
@@ -358,24 +353,21 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     { withinMs = this.#mostMsAtEngine, keepsProcessAlive = false } = {},
   ): Promise<{ readonly left: number; readonly error?: unknown }> {
     let left = claims
-    const expired = new Cancellation()
-    const timer = this.clock.setTimer(Math.max(0, withinMs), () => expired.cancel(undefined))
     const limits = {
       what: 'close of the session',
       timeoutMs: this.#keepAlives.callLimitMs,
       keepsProcessAlive,
-      stop: expired,
       onProgress: (stillLeft: number) => {
         left = stillLeft
       },
     }
+    const close = (stop: Cancellation) =>
+      callEngine(this.#context, { ...limits, stop }, (call) => this.engineSession.close(call))
     try {
-      await callEngine(this.#context, limits, (call) => this.engineSession.close(call))
+      await withLimit(this.clock, Math.max(0, withinMs), close, { reason: () => undefined })
       return { left: 0 }
     } catch (error) {
       return { left, error }
-    } finally {
-      timer.cancel()
     }
   }
 }

@@ -12,16 +12,12 @@ import { type AboutLease, emit, hasListeners } from '../base/events.ts'
 import { publicIdOf } from '../base/ids.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
 import type { ReleaseOutcome } from '../base/types.ts'
-import type { Fencing, Grant, GrantedClaim, Mode } from '../spi.ts'
+import type { AcquireRequest, Fencing, Grant, GrantedClaim } from '../spi.ts'
 
 /** Terms that were agreed when the lease was acquired. */
-export interface LeaseTerms {
-  readonly mode: Mode
-  readonly weight: number
-  readonly capacity: number
+export interface LeaseTerms extends Pick<AcquireRequest, 'mode' | 'weight' | 'capacity' | 'lockDelayMs'> {
   readonly maxHoldMs: number
   readonly holdAtLeastMs: number
-  readonly lockDelayMs: number
   readonly warnHoldMs: number
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
 }

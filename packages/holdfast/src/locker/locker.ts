@@ -61,7 +61,7 @@ import {
   wantedPermits,
 } from './acquire-options.ts'
 import { Acquiring, stopWith } from './acquiring.ts'
-import { callEngine, changingNothing } from './call.ts'
+import { callForCaller, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { leaseHandle, permitHandle } from './handle.ts'
 import { shownState } from './name-state.ts'
@@ -350,14 +350,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   ): Promise<T> {
     checkCallOptions(options)
     const stop = stopWith(this.#closing, options?.signal)
-    const limits = {
-      what,
-      timeoutMs: this.#context.callTimeoutMs,
-      stop: stop.cancellation,
-      keepsProcessAlive: true,
-    }
     try {
-      return await callEngine(this.#context, limits, run)
+      return await callForCaller(this.#context, what, stop.cancellation, run)
     } finally {
       stop.untie()
     }

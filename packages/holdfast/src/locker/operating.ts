@@ -1,6 +1,6 @@
 /**
  * Operators' calls. Each looks at the name first and then names what it saw, with an expiry. So a copy that the client
- * library resends, or that lands after the operator has cancelled, does not touch what came later (T78, G7).
+ * library resends, or that lands after the operator has cancelled, does not touch what came later (T78, late operators; G7).
  *
  *   look ──▶ act on what was seen ──▶ done
  *     ▲             │

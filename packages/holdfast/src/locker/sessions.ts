@@ -13,7 +13,7 @@ import {
 } from '../base/errors.ts'
 import { ignore } from '../base/ignore.ts'
 import type { Backend, BackendInfo, BackendSession, Fencing } from '../spi.ts'
-import { callEngine } from './call.ts'
+import { callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
@@ -109,14 +109,7 @@ export class Sessions<F extends Fencing> {
         ? open.filter((session) => session.lockDelayMs === terms.request.lockDelayMs)
         : open
       const nearest =
-        nearestTo(
-          terms.ttlMs,
-          fitting.filter((session) => session.takesNewLeases),
-        ) ??
-        nearestTo(
-          terms.ttlMs,
-          fitting.filter((session) => session.isSound),
-        )
+        nearestTo(terms.ttlMs, fitting, 'takesNewLeases') ?? nearestTo(terms.ttlMs, fitting, 'isSound')
       if (nearest !== undefined) return this.#handOut(nearest)
       if (this.#requested.size === 0)
         throw new BackendUnavailableError(
@@ -139,7 +132,7 @@ export class Sessions<F extends Fencing> {
   }
 
   async #open(terms: SessionTerms): Promise<KeptSession<F>> {
-    const { random, holder, callTimeoutMs } = this.#context
+    const { random, holder } = this.#context
     const { ttlMs } = terms
     const { lockDelayMs } = terms.request
     const request = {
@@ -148,10 +141,8 @@ export class Sessions<F extends Fencing> {
       holder,
       ...(this.#tiesLockDelay && { lockDelayMs }),
     }
-    const engineSession = await callEngine(
-      this.#context,
-      { what: 'opening a session', timeoutMs: callTimeoutMs, keepsProcessAlive: true },
-      (call) => this.#backend.openSession(request, call),
+    const engineSession = await callForCaller(this.#context, 'opening a session', undefined, (call) =>
+      this.#backend.openSession(request, call),
     )
     this.#hasReached = true
     const kind = this.#kindOf(terms)
@@ -210,7 +201,8 @@ function missingMethod(info: BackendInfo, session: BackendSession): InvalidArgum
 function nearestTo<F extends Fencing>(
   ttlMs: number,
   sessions: readonly KeptSession<F>[],
+  which: 'takesNewLeases' | 'isSound',
 ): KeptSession<F> | undefined {
   const distanceMs = (session: KeptSession<F>) => Math.abs(session.engineSession.ttlMs - ttlMs)
-  return sessions.toSorted((a, b) => distanceMs(a) - distanceMs(b))[0]
+  return sessions.filter((session) => session[which]).sort((a, b) => distanceMs(a) - distanceMs(b))[0]
 }

@@ -17,7 +17,7 @@ import { newAttempt } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
 import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
-import { callAnswerable, callEngine } from './call.ts'
+import { callAnswerable, callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord, LeaseTerms } from './lease.ts'
@@ -159,16 +159,10 @@ export class Waiting<F extends Fencing> {
 
   #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
     const request = this.#freshRequest(wanted, Number.POSITIVE_INFINITY)
-    const limits = {
-      what: `acquire of "${request.name}"`,
-      timeoutMs: this.#context.callTimeoutMs,
-      stop,
-      keepsProcessAlive: true,
-    }
     return session.inFlight(request, async () => {
       let result: AcquireResult<F>
       try {
-        result = await callEngine(this.#context, limits, (call) =>
+        result = await callForCaller(this.#context, `acquire of "${request.name}"`, stop, (call) =>
           session.engineSession.tryAcquire(request, call),
         )
       } catch (error) {

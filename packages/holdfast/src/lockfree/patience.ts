@@ -2,6 +2,7 @@
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { type Clock, sleep, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
+import { settledWithin } from '../base/within.ts'
 
 /** The time was over before the work had settled. */
 export class OutOfPatience extends Error {}
@@ -62,11 +63,6 @@ export class Patience {
 }
 
 /** Rejects with `OutOfPatience` if `work` has not settled within `ms`. */
-export async function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
-  const patience = new Patience(clock, ms)
-  try {
-    return await patience.limit(work)
-  } finally {
-    patience.end()
-  }
+export function within<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T> {
+  return settledWithin(clock, ms, work, { reason: () => new OutOfPatience(), keepsProcessAlive: true })
 }

@@ -3,7 +3,7 @@
  *
  *   campaigning ──granted───────────────▶ leading       [#lead]
  *   leading ─────stop, resign, loss─────▶ winding down  the term's signal aborts; `withLease` still keeps the lease if it can
- *   winding down | leading ─work ended──▶ released      only now (T53); then a pause if the term was short, and campaigning
+ *   winding down | leading ─work ended──▶ released      only now (T53, early releases); then a pause if the term was short, and campaigning
  *
  * Failures, and what answers them:
  * - The leader is paused, its lease expires, a second one leads: the term's signal aborts by the leader's own clock (G3), or when

@@ -17,27 +17,27 @@ const needs = {
   data: {
     isMet: (info) => info.data,
     lacks: 'stores no data with a name',
-    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd', 'zookeeper'],
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd', 'zookeeper', 'consul'],
   },
   fencing: {
     isMet: (info) => info.fencing === 'fenced',
     lacks: 'issues no fencing tokens',
-    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd', 'zookeeper'],
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd', 'zookeeper', 'consul'],
   },
   holdAtLeast: {
     isMet: (info) => info.holdAtLeast !== 'none',
     lacks: 'cannot keep a name closed after a release (holdAtLeastMs)',
-    backends: ['memory', 'sqlite', 'redis', 'redlock', 'postgres', 'etcd', 'zookeeper'],
+    backends: ['memory', 'sqlite', 'redis', 'redlock', 'postgres', 'etcd', 'zookeeper', 'consul'],
   },
   shared: {
     isMet: (info) => info.modes.includes('shared'),
     lacks: 'has no shared leases',
-    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd', 'zookeeper'],
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'postgres-advisory', 'etcd', 'zookeeper', 'consul'],
   },
   queue: {
     isMet: (info) => info.waiting === 'queue',
     lacks: 'has no queue of waiters (maxWaiters)',
-    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd', 'zookeeper'],
+    backends: ['memory', 'sqlite', 'redis', 'postgres', 'etcd', 'zookeeper', 'consul'],
   },
 } satisfies Record<string, Need>
 

@@ -2,7 +2,7 @@
  * Re-entrancy, opt-in: a task that holds a name may ask for it again, and gets a lease over the same claim.
  *
  *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage)
- *   count n ──asked for in the scope─────────▶ n + 1     [enter]     same claim, same token (T39); the engine is not asked
+ *   count n ──asked for in the scope─────────▶ n + 1     [enter]     same claim, same token (T39, tokens of re-entry); the engine is not asked
  *   count n ──release of one lease───────────▶ n − 1     [leave]
  *   count 1 ──release────────────────────────▶ over      [leave]     the engine's lease is released
  *

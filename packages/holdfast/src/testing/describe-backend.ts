@@ -1,6 +1,7 @@
 /**
  * The definition of "works": a backend passes every case, with declared exceptions only. The suite runs in any
- * test runner that has `describe` and `test`; what it needs of the engine is in `World`.
+ * test runner that has `describe` and `test`; what it needs of the engine is in `World`. It does not test what a lost answer is
+ * called, `unknown` or `not-applied`: show that with a proxy before the server.
  *
  * ```ts
  * import { describe, test } from 'node:test'

@@ -25,7 +25,9 @@ import type {
   CapacityChange,
   Claim,
   Fencing,
+  ForgetResult,
   GrantedClaim,
+  HolderKey,
   InspectCall,
   Instant,
   KeepAliveResult,
@@ -34,6 +36,9 @@ import type {
   OperatorCall,
   Page,
   PageRequest,
+  ReleaseResult,
+  ReleaseTerms,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
 } from '../spi.ts'
@@ -157,10 +162,7 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     return this.#send('list', null, call, (inner) => this.#inner.list(prefix, page, inner))
   }
 
-  check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  check(holder: HolderKey, call: Call): Promise<boolean> {
     return this.#send('check', holder.name, call, (inner) => this.#inner.check(holder, inner))
   }
 
@@ -170,15 +172,11 @@ export class FaultyBackend<F extends Fencing = Fencing> implements Backend<F> {
     )
   }
 
-  resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     return this.#operate('resize', name, call, (inner) => this.#inner.resize(name, capacity, inner))
   }
 
-  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     return this.#operate('forget', name, call, (inner) => this.#inner.forget(name, data, inner))
   }
 
@@ -243,11 +241,7 @@ class FaultySession<F extends Fencing> implements AttachedSession<F> {
     return this.#wire.send('abandon', claim.name, call, (inner) => this.#inner.abandon(claim, inner))
   }
 
-  release(
-    claim: GrantedClaim,
-    options: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, options: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     const release = (inner: Call) => this.#inner.release(claim, options, inner)
     return this.#wire.send('release', claim.name, call, release)
   }

@@ -2,6 +2,7 @@
  * The memory backend made to look like an engine of the consensus kind (Consul): each part below is allowed by the SPI, and
  * a backend with all of them passes the suite.
  */
+import { raisedTtlMs } from '../../src/kit/backend-kit.ts'
 import type { AttachedSession, Backend, ClaimState, NameState } from '../../src/spi.ts'
 import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
@@ -20,7 +21,8 @@ export const expiresLate: Wrap<'fenced'> = (backend) =>
     }),
     backend: (inner) => ({
       info: { ...inner.info, expirySlackMs: (ttlMs) => ttlMs + inner.info.expirySlackMs(ttlMs) },
-      openSession: (asked, call) => inner.openSession({ ...asked, ttlMs: asked.ttlMs * 2 }, call),
+      openSession: (asked, call) =>
+        inner.openSession({ ...asked, ttlMs: 2 * raisedTtlMs(inner.info, asked.ttlMs) }, call),
       async inspect(name, call) {
         const state = await inner.inspect(name, call)
         return state && withHalfTtl(state)

@@ -25,8 +25,10 @@ describeStore({
       names: backend.names,
       openSession: async () => {
         const id = systemRandom.id() + systemRandom.id()
-        const { claims } = await backend.openClaims({ id, ttlMs: 60_000, holder: 'ada' }, call())
-        return { claims, end: () => claims.close(call()) }
+        const handle = { id, ttlMs: 60_000, holder: 'ada' }
+        const { claims } = await backend.openClaims(handle, call())
+        const find = async () => (await backend.findClaims(handle, call()))?.claims ?? null
+        return { claims, end: () => claims.close(call()), find }
       },
       close: () => backend[Symbol.asyncDispose](),
     }

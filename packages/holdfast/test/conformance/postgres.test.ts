@@ -48,8 +48,8 @@ describe.runIf(wanted('postgres'))('in real time', () => {
   let shared: PostgresStage
   beforeAll(async () => {
     shared = await PostgresStage.start(inRealTime)
-  }, 60_000)
-  afterAll(() => shared?.stop(), 60_000)
+  })
+  afterAll(() => shared?.stop())
 
   describeBackend({
     name: 'postgres in real time',

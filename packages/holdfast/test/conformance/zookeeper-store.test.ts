@@ -33,8 +33,10 @@ describeStore({
       names: backend.names,
       openSession: async () => {
         const id = systemRandom.id() + systemRandom.id()
-        const { claims } = await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())
-        return { claims, end: () => operator.endSession(new Keys('', namespace), id) }
+        const handle = { id, ttlMs: 30_000, holder: 'ada' }
+        const { claims } = await backend.openClaims(handle, call())
+        const find = async () => (await backend.findClaims(handle, call()))?.claims ?? null
+        return { claims, end: () => operator.endSession(new Keys('', namespace), id), find }
       },
       close: () => backend[Symbol.asyncDispose](),
     }

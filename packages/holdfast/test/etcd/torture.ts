@@ -11,6 +11,8 @@ export interface Tortured {
   readonly answer: (path: string, message: Buffer) => Buffer
   /** A request that stays open: each of its messages is answered. */
   readonly isStream: (path: string) => boolean
+  /** What a stream is told besides, now. `answered`: so many of its messages were answered. */
+  readonly untold: (messages: readonly Buffer[], answered: number) => readonly Buffer[]
   /** The server has acted on the request, whatever the client hears of it. Called once for each, before anything is sent. */
   readonly served: (exchange: Exchange) => void
   readonly random: Random
@@ -136,6 +138,9 @@ const treatments: Readonly<Record<string, Treatment>> = {
   },
 }
 
+/** Streams that were treated so are open, and no message on them is cut. They may be told more. */
+const staysWhole = new Set(['silence after the message', 'messages without end'])
+
 /** Sessions that serve no further stream. Node would still pass on what arrives meanwhile. */
 const gone = new WeakSet<object>()
 
@@ -171,15 +176,33 @@ export class TortureServer {
   /** The treatments that were given. */
   readonly given: Set<string>
   readonly #mood: { isGood: boolean }
+  /** Tells each stream that is open and whole what it was not told. */
+  readonly #streams: Set<() => void>
 
-  private constructor(server: GrpcServer, given: Set<string>, mood: { isGood: boolean }) {
+  private constructor(
+    server: GrpcServer,
+    given: Set<string>,
+    mood: { isGood: boolean },
+    streams: Set<() => void>,
+  ) {
     this.server = server
     this.given = given
     this.#mood = mood
+    this.#streams = streams
   }
 
-  static async start({ answer, isStream, served, random }: Tortured): Promise<TortureServer> {
+  static async start({ answer, isStream, untold, served, random }: Tortured): Promise<TortureServer> {
     const mood = { isGood: false }
+    const streams = new Set<() => void>()
+    const tellMore = ({ stream, messages }: Exchange, answered: () => number) => {
+      const tell = () => {
+        if (isOver(stream)) streams.delete(tell)
+        else for (const message of untold(messages, answered())) stream.write(frame(message))
+      }
+      streams.add(tell)
+      tell()
+      return tell
+    }
     const given = new Set<string>()
     // One after another, so that every run has all of them.
     let next = draw(random, names.length)
@@ -195,15 +218,21 @@ export class TortureServer {
       const good = answer(exchange.path, first)
       const treat = treatments[name]
       if (treat !== undefined) treat(exchange, good, random)
-      else if (isStream(exchange.path)) answerAll(exchange, answer)
+      else if (isStream(exchange.path)) answerAll(exchange, answer, tellMore)
       else respond(exchange.stream, frame(good))
+      if (isStream(exchange.path) && staysWhole.has(name)) tellMore(exchange, () => 1)
     }
     const onConnection = (link: Link) => {
       if (!mood.isGood && random.fraction() < BAD_ARRIVALS)
         arrivals[draw(random, arrivals.length)]?.(link, random)
     }
     const whole = (exchange: Exchange) => whenAsked(exchange, () => onRequest(exchange))
-    return new TortureServer(await GrpcServer.start(whole, onConnection), given, mood)
+    return new TortureServer(await GrpcServer.start(whole, onConnection), given, mood, streams)
+  }
+
+  /** There is something that streams were not told. */
+  tell(): void {
+    for (const tell of this.#streams) tell()
   }
 
   /** New connections and requests are treated well from now on. */
@@ -212,13 +241,26 @@ export class TortureServer {
   }
 }
 
-function answerAll({ stream, path, messages }: Exchange, answer: Tortured['answer']): void {
-  stream.respond(GRPC)
-  const more = () => {
-    for (const message of messages.splice(0)) if (!isOver(stream)) stream.write(frame(answer(path, message)))
+function answerAll(
+  exchange: Exchange,
+  answer: Tortured['answer'],
+  tellMore: (exchange: Exchange, answered: () => number) => () => void,
+): void {
+  const { stream, path, messages } = exchange
+  let answered = 0
+  const answerMore = () => {
+    for (const message of messages.slice(answered)) {
+      if (!isOver(stream)) stream.write(frame(answer(path, message)))
+      answered++
+    }
   }
-  more()
-  stream.on('data', more)
+  stream.respond(GRPC)
+  answerMore()
+  const tell = tellMore(exchange, () => answered)
+  stream.on('data', () => {
+    answerMore()
+    tell()
+  })
 }
 
 /** The first message is there. */

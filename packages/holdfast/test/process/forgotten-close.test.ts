@@ -6,9 +6,11 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import {
   type Cluster,
+  type ConsulCluster,
   type EtcdCluster,
   redisCall,
   type Server,
+  startConsul,
   startEtcd,
   startPostgres,
   startRedis,
@@ -145,6 +147,27 @@ describe.runIf(wanted('etcd'))('etcd', () => {
   const url = () => `etcd://${cluster.members.map(({ host, port }) => `${host}:${port}`).join(',')}`
   beforeAll(async () => {
     cluster = await startEtcd()
+  }, LIMIT_MS)
+  afterAll(() => cluster?.stop())
+  endsByItself(url, [''])
+  waitsWhilePending(url, [''])
+
+  test(
+    'a lease that is held does not keep the process alive',
+    async () => {
+      const child = startProgram(join(import.meta.dirname, 'children', 'held.ts'), url())
+      const { code, lines, errors } = await child.ended
+      assert.deepEqual({ code, lines, errors }, { code: 0, lines: ['held'], errors: '' })
+    },
+    LIMIT_MS,
+  )
+})
+
+describe.runIf(wanted('consul'))('Consul', () => {
+  let cluster: ConsulCluster
+  const url = () => `consul://${cluster.members.map(({ host, port }) => `${host}:${port}`).join(',')}`
+  beforeAll(async () => {
+    cluster = await startConsul()
   }, LIMIT_MS)
   afterAll(() => cluster?.stop())
   endsByItself(url, [''])

@@ -486,6 +486,22 @@ test('the loss of another lease with the same name is a failure of the term', as
   await again.quit()
 })
 
+test('the refusal of another lease with the same name is a failure of the term', async () => {
+  await using world = await inMemory()
+  await using elsewhere = createLocker(memory())
+  const guard = memoryGuard({ resource: new MemoryResource() })
+  const other = await elsewhere.acquire(NAME)
+  await other.release()
+  await using next = await elsewhere.acquire(NAME)
+  await guard.run(next, async () => {})
+  const refused = await guard.run(other.fence, async () => {}).catch((error) => error)
+  expect(refused).toMatchObject({ code: 'FENCE_STALE', fence: { name: NAME, grant: other.id } })
+  const candidate = new Candidate(world.one)
+  await world.clock.settle()
+  candidate.last.fail(refused)
+  expect(await candidate.served).toBe(refused)
+})
+
 test('a leader holds for as long as it lives, and nothing warns of it', async () => {
   await using world = await inMemory()
   const warnings: unknown[] = []

@@ -28,7 +28,7 @@ test.each(all)(
       waiting: 'poll' as const,
     }
     expect(() => checkNeeds('The election', { ...locker, holder: 'ada', info }, [need])).toThrow(
-      /^The election cannot run on acme, which .+\. Backends that can: memory, sqlite, redis.*etcd\./,
+      /^The election cannot run on acme, which .+\. Backends that can: memory, sqlite, redis.*consul\./,
     )
   },
 )
@@ -39,7 +39,7 @@ test('a refusal names only backends that meet all needs', async () => {
   expect(() =>
     checkNeeds('schedule', { ...locker, holder: 'ada', info }, ['data', 'fencing', 'queue']),
   ).toThrow(
-    /tokens\. Backends that can: memory, sqlite, redis with \?fencing=clock-backed, postgres, etcd, zookeeper\. Or pass allowUnfenced: true/,
+    /tokens\. Backends that can: memory, sqlite, redis with \?fencing=clock-backed, postgres, etcd, zookeeper, consul\. Or pass allowUnfenced: true/,
   )
 })
 

@@ -16,6 +16,7 @@ import type { Backend } from '../../src/spi.ts'
 import { atOnce } from '../../src/testing/conformance/at-once.ts'
 import type { World } from '../../src/testing/describe-backend.ts'
 import { type FaultyBackend, faultyBackend } from '../../src/testing/faulty-backend.ts'
+import { ConsulStage } from '../conformance/consul-world.ts'
 import { EtcdStage } from '../conformance/etcd-world.ts'
 import { memoryWorld } from '../conformance/memory-world.ts'
 import { PostgresStage } from '../conformance/postgres-world.ts'
@@ -44,7 +45,7 @@ function engines(): readonly Engine[] {
     backend: { fencing: 'clock-backed' },
   })
   let postgres: PostgresStage
-  const [etcd, zookeeper] = [new EtcdStage(), new ZooKeeperStage()]
+  const [etcd, zookeeper, consul] = [new EtcdStage(), new ZooKeeperStage(), new ConsulStage()]
   return [
     { name: 'memory', world: () => memoryWorld() },
     { name: 'sqlite', world: () => sqliteWorldOnFakeClock() },
@@ -59,6 +60,7 @@ function engines(): readonly Engine[] {
     },
     { name: 'etcd', stop: () => etcd.stop(), world: () => etcd.world(), isRealTime: true },
     { name: 'zookeeper', stop: () => zookeeper.stop(), world: () => zookeeper.world(), isRealTime: true },
+    { name: 'consul', stop: () => consul.stop(), world: () => consul.world(), isRealTime: true },
   ]
 }
 

@@ -1,8 +1,8 @@
 /** The SPI over an engine of this process. Every effect is applied within the call itself. */
 
 import { type Clock, instantOf } from '../../base/clock.ts'
-import type { Random } from '../../base/ids.ts'
-import { prolongedSince } from '../../kit/backend-kit.ts'
+import { publicIdOf, type Random } from '../../base/ids.ts'
+import { pageOf, prolongedSince, raisedTtlMs } from '../../kit/backend-kit.ts'
 import type { Asker } from '../../kit/lane.ts'
 import { Lifetime } from '../../kit/lifetime.ts'
 import { forceRelease, forget, resize } from '../../kit/rules.ts'
@@ -15,18 +15,21 @@ import type {
   BackendSession,
   Call,
   CapacityChange,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
   WatchEvent,
 } from '../../spi.ts'
 import type { MemoryEngine } from './engine.ts'
-import type { Room, Session } from './state.ts'
+import { describeSession, type Room, type Session } from './state.ts'
 import { watch } from './watch.ts'
 
 export interface MemoryBackendOptions {
@@ -54,21 +57,21 @@ export class MemoryBackend implements Backend<'fenced'> {
   readonly #connection: Connection
   readonly #ownsEngine: boolean
 
-  constructor(options: MemoryBackendOptions) {
-    this.info = options.info
-    this.clock = options.clock
-    this.random = options.random
-    const { engine, info, clock } = options
+  constructor({ engine, ownsEngine, info, clock, random }: MemoryBackendOptions) {
+    this.info = info
+    this.clock = clock
+    this.random = random
+    this.#ownsEngine = ownsEngine
     const { namespace } = info
     const lifetime = new Lifetime('memory', clock)
     this.#connection = { engine, namespace, clock, lifetime, room: new WaitingRoom({ backend: 'memory' }) }
-    this.#ownsEngine = options.ownsEngine
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { engine, namespace } = this.#begin(call)
     const since = instantOf(this.clock)
-    const session = engine.step((table) => table.open(namespace, request))
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
+    const session = engine.step((table) => table.open(namespace, { ...request, ttlMs }))
     return new MemorySession(this.#connection, session, { ...session, since })
   }
 
@@ -95,15 +98,17 @@ export class MemoryBackend implements Backend<'fenced'> {
 
   async sessions(page: PageRequest, call: Call): Promise<Page<SessionState>> {
     const { engine, namespace } = this.#begin(call)
-    return engine.sessions(namespace, page)
+    return engine.step((table) => {
+      const own = [...table.sessions].filter((session) => session.namespace === namespace)
+      const { items, next } = pageOf(own, page, ({ id }) => publicIdOf(id))
+      return { items: items.map((session) => describeSession(session, table.nowMs)), next }
+    })
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const { engine, namespace } = this.#begin(call)
-    return engine.check({ namespace, name: holder.name }, holder.id, holder.token)
+    const holders = engine.step((table) => table.find({ namespace, name })?.holders.values() ?? [])
+    return [...holders].some((claim) => claim.publicId === id && claim.token === token)
   }
 
   async forceRelease(
@@ -116,16 +121,12 @@ export class MemoryBackend implements Backend<'fenced'> {
     return engine.step((table) => forceRelease(table, { namespace, name }, ids, reason, call))
   }
 
-  async resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const { engine, namespace } = this.#begin(call)
     return engine.step((table) => resize(table, { namespace, name }, capacity, call))
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const { engine, namespace } = this.#begin(call)
     return engine.step((table) => forget(table, { namespace, name }, data, call))
   }

@@ -5,13 +5,13 @@
  * step, and by a timer while someone waits or watches.
  */
 import { type Clock, systemClock, type Timer } from '../../base/clock.ts'
-import { publicIdOf, type Random, systemRandom } from '../../base/ids.ts'
+import { type Random, systemRandom } from '../../base/ids.ts'
 import { pageOf } from '../../kit/backend-kit.ts'
-import { expire, type NameKey, promote } from '../../kit/rules.ts'
+import { expire, promote } from '../../kit/rules.ts'
 import type * as spi from '../../spi.ts'
 import { EventLog } from './event-log.ts'
 import { NameTable } from './name-table.ts'
-import { describeName, describeSession } from './state.ts'
+import { describeName } from './state.ts'
 
 const all: spi.PageRequest = { limit: Number.POSITIVE_INFINITY }
 
@@ -68,24 +68,9 @@ export class MemoryEngine implements Disposable {
     })
   }
 
-  sessions(namespace: string, page: spi.PageRequest): spi.Page<spi.SessionState> {
-    return this.step((table) => {
-      const own = [...table.sessions].filter((session) => session.namespace === namespace)
-      const { items, next } = pageOf(own, page, ({ id }) => publicIdOf(id))
-      return { items: items.map((session) => describeSession(session, table.nowMs)), next }
-    })
-  }
-
-  check(key: NameKey, id: string, token: bigint): boolean {
-    const record = this.step((table) => table.find(key))
-    return [...(record?.holders.values() ?? [])].some(
-      (claim) => claim.publicId === id && claim.token === token,
-    )
-  }
-
   /**
    * A fault, for tests and simulations: the holders and the data of a name vanish unnoticed, as they
-   * do on an engine whose operator deletes keys (T34). No client is told why.
+   * do on an engine whose operator deletes keys (T34, deleted keys). No client is told why.
    */
   deleteName(namespace: string, name: string): void {
     this.step((table) => {

@@ -2,10 +2,12 @@
  * The last events, numbered from 1, in a ring. A watcher reads them at its own pace, and learns when it was too slow. Nothing
  * is kept per watcher.
  */
-import { KEPT_EVENTS } from '../../kit/follow-log.ts'
+import { KEPT_EVENTS, type LogPage } from '../../kit/follow-log.ts'
 import { Changes, type ToldEvent, toldEvent } from '../../kit/watching.ts'
 import type { WatchEventKind } from '../../spi.ts'
 import type { Claim } from './state.ts'
+
+const EVENTS_AT_ONCE = 256
 
 interface LoggedEvent {
   readonly number: number
@@ -36,14 +38,15 @@ export class EventLog extends Changes {
     return found?.number === number ? found : undefined
   }
 
-  /** The events after this number, at most so many; null if some of them are not here any more, or the number is yet to come. */
-  after(number: number, atMost: number): readonly LoggedEvent[] | null {
-    if (number > this.#last || this.#last - number > KEPT_EVENTS) return null
-    const events: LoggedEvent[] = []
-    for (let next = number + 1; next <= this.#last && events.length < atMost; next++) {
-      const event = this.at(next)
-      if (event !== undefined) events.push(event)
+  /** Null: some of what came after this number is not here any more, or the number is yet to come. */
+  after(from: number, namespace: string): LogPage<number> | null {
+    if (from > this.#last || this.#last - from > KEPT_EVENTS) return null
+    const next = Math.min(this.#last, from + EVENTS_AT_ONCE)
+    const events: { readonly event: ToldEvent | null; readonly at: number }[] = []
+    for (let at = from + 1; at <= next; at++) {
+      const logged = this.at(at)
+      events.push({ event: logged?.namespace === namespace ? logged.event : null, at })
     }
-    return events
+    return { events, next, isLast: next === this.#last }
   }
 }

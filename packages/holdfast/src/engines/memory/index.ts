@@ -20,7 +20,7 @@ import { type Random, systemRandom } from '../../base/ids.ts'
 import { checkKnownOptions } from '../../base/options.ts'
 import { checkIdentity } from '../../kit/backend-kit.ts'
 import { describeInfo } from '../../kit/info.ts'
-import type { Backend, BackendInfo } from '../../spi.ts'
+import type { Backend } from '../../spi.ts'
 import { MemoryBackend } from './backend.ts'
 import { MemoryEngine as Engine, type MemoryEngineOptions } from './engine.ts'
 
@@ -33,7 +33,7 @@ export interface MemoryEngine extends Disposable {
   readonly clock: Clock
   /** Everything that the engine keeps; all zero when everything has been given back. */
   stats(): { sessions: number; names: number; waiters: number; deadlines: number }
-  /** The holders and the data of a name vanish, as if an operator had deleted its record (T34). No client is told why. */
+  /** The holders and the data of a name vanish, as if an operator had deleted its record (T34, deleted keys). No client is told why. */
   deleteName(namespace: string, name: string): void
   /** Stops the engine's timer. What is waiting stays where it is. */
   [Symbol.dispose](): void
@@ -58,27 +58,8 @@ export function memory(options: MemoryOptions = {}): Backend<'fenced'> {
   const { clock, random = systemRandom } = options
   const { engine = new Engine({ ...(clock && { clock }), random }) } = options
   if (!(engine instanceof Engine)) throw new InvalidArgumentError('engine', 'must be a MemoryEngine.')
-  return new MemoryBackend({
-    engine,
-    ownsEngine: options.engine === undefined,
-    info: infoOf(engine, options),
-    clock: clock ?? engine.clock,
-    random,
-  })
-}
-
-const sharedEngines = new Map<string, MemoryEngine>()
-
-/** The engine that all lockers opened with `memory:<name>` in this process share. It lives as long as the process. */
-export function sharedMemoryEngine(name: string): MemoryEngine {
-  const engine = sharedEngines.get(name) ?? new MemoryEngine()
-  sharedEngines.set(name, engine)
-  return engine
-}
-
-function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenced'> {
   const { namespace, issuer = `memory:${engine.id}/${namespace}`, epoch } = checkIdentity(options)
-  return describeInfo({
+  const info = describeInfo({
     name: 'memory',
     scope: 'process',
     fencing: 'fenced',
@@ -96,4 +77,20 @@ function infoOf(engine: MemoryEngine, options: MemoryOptions): BackendInfo<'fenc
     ],
     confirmed: 'A keep-alive that the engine has applied, counted from before it was asked.',
   })
+  return new MemoryBackend({
+    engine,
+    ownsEngine: options.engine === undefined,
+    info,
+    clock: clock ?? engine.clock,
+    random,
+  })
+}
+
+const sharedEngines = new Map<string, MemoryEngine>()
+
+/** The engine that all lockers opened with `memory:<name>` in this process share. It lives as long as the process. */
+export function sharedMemoryEngine(name: string): MemoryEngine {
+  const engine = sharedEngines.get(name) ?? new MemoryEngine()
+  sharedEngines.set(name, engine)
+  return engine
 }

@@ -1,10 +1,10 @@
 /** What the engine knows: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
 import { claimState } from '../../kit/backend-kit.ts'
-import type { Granted, NameKey, NameSituation, Owner } from '../../kit/rules.ts'
+import type { Granted, NameKey, Owner } from '../../kit/rules.ts'
 import type { StepWaiter } from '../../kit/step-session.ts'
 import type { WaitingRoom } from '../../kit/waiting-room.ts'
-import type { ClaimState, HolderState, Mode, NameState, SessionState, WaiterState } from '../../spi.ts'
+import type { AcquireRequest, ClaimState, NameState, SessionState } from '../../spi.ts'
 import { Queue, type Queued } from './queue.ts'
 
 /** The waiters of one client. */
@@ -30,18 +30,16 @@ export function keyOf(namespace: string, id: string): string {
   return `${namespace}\n${id}`
 }
 
-export interface Claim extends Queued<Claim> {
-  readonly session: Session
-  readonly record: NameRecord
-  readonly name: string
-  readonly attempt: string
-  /** The half of the attempt that may be shown. */
-  readonly publicId: string
-  readonly mode: Mode
-  readonly weight: number
+/** Its capacity is that of the name. */
+export interface Claim
+  extends Pick<AcquireRequest, 'name' | 'attempt' | 'mode' | 'weight' | 'lockDelayMs'>,
+    Queued<Claim> {
   readonly note: string | undefined
   readonly owner: string | undefined
-  readonly lockDelayMs: number
+  readonly session: Session
+  readonly record: NameRecord
+  /** The half of the attempt that may be shown. */
+  readonly publicId: string
   /** Null while it waits. */
   token: bigint | null
   grantId: string | null
@@ -74,40 +72,25 @@ export class NameRecord implements NameKey {
   }
 }
 
-export function situationOf(record: NameRecord | undefined): NameSituation {
-  if (record === undefined)
-    return { held: 0, capacity: null, isWaitedFor: false, closedUntilMs: null, data: null }
-  const { held, capacity, queue, closedUntilMs, data, isInUse } = record
-  return { held, capacity: isInUse ? capacity : null, isWaitedFor: queue.length > 0, closedUntilMs, data }
-}
-
-export function grantOf({ token, grantId, data }: Claim): Granted | undefined {
-  return token === null || grantId === null ? undefined : { token, grantId, data }
-}
-
 export function describeName(record: NameRecord, nowMs: number, holdersOnly = false): NameState {
+  const { name, capacity, holders, queue, data, closedUntilMs } = record
   return {
-    name: record.name,
-    capacity: record.capacity,
-    holders: [...record.holders.values()].map((claim) => describeHolder(claim, nowMs)),
-    waiters: holdersOnly ? [] : [...record.queue].map((claim) => describeWaiter(claim, nowMs)),
-    ...(record.data !== null && { data: record.data }),
-    closedForMs: record.closedUntilMs === null ? 0 : Math.max(0, record.closedUntilMs - nowMs),
+    name,
+    capacity,
+    holders: Array.from(holders.values(), (claim) => ({
+      ...describeClaim(claim),
+      token: claim.token,
+      heldForMs: nowMs - claim.sinceMs,
+      expiresInMs: claim.session.expiresAtMs - nowMs,
+    })),
+    waiters: Array.from(holdersOnly ? [] : queue, (claim) => ({
+      ...describeClaim(claim),
+      waitingForMs: nowMs - claim.sinceMs,
+    })),
+    ...(data !== null && { data }),
+    closedForMs: closedUntilMs === null ? 0 : Math.max(0, closedUntilMs - nowMs),
     atMs: nowMs,
   }
-}
-
-function describeHolder(claim: Claim, nowMs: number): HolderState {
-  return {
-    ...describeClaim(claim),
-    token: claim.token,
-    heldForMs: nowMs - claim.sinceMs,
-    expiresInMs: claim.session.expiresAtMs - nowMs,
-  }
-}
-
-function describeWaiter(claim: Claim, nowMs: number): WaiterState {
-  return { ...describeClaim(claim), waitingForMs: nowMs - claim.sinceMs }
 }
 
 function describeClaim({ publicId, session, ...claim }: Claim): ClaimState {

@@ -4,8 +4,6 @@ import { currentHolders } from '../../kit/watching.ts'
 import type { Call, WatchEvent } from '../../spi.ts'
 import type { Connection } from './backend.ts'
 
-const EVENTS_AT_ONCE = 256
-
 /** Ends when the call is cancelled; throws when the connection is closed. */
 export function watch(
   { engine, namespace, lifetime }: Connection,
@@ -24,13 +22,7 @@ export function watch(
     },
     read(from) {
       lifetime.begin(call)
-      const logged = engine.log.after(from, EVENTS_AT_ONCE)
-      if (logged === null) return null
-      const events = logged.map(({ number, namespace: ofEvent, event }) => ({
-        event: ofEvent === namespace ? event : null,
-        at: number,
-      }))
-      return { events, next: from + events.length, isLast: events.length < EVENTS_AT_ONCE }
+      return engine.log.after(from, namespace)
     },
     picture: (prefix) => ({
       at: engine.log.last,

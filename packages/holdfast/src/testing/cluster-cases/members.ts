@@ -1,6 +1,7 @@
 /** Members that are stopped, killed, cut off and restarted while leases are held and waiters are queued. */
 import assert from 'node:assert/strict'
 import { Cancellation } from '../../base/cancellation.ts'
+import { defaults } from '../../base/defaults.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { call, request } from '../conformance/requests.ts'
 import { type ClusterCaseBody, type ClusterMember, clusterTopic, granted, unavailable } from './case.ts'
@@ -35,6 +36,38 @@ function leaderIsGone(rule: string, how: 'pause' | 'kill'): ClusterCaseBody {
       await taken.release()
       await Promise.all([holder.close(), waiter.close()])
       assert.deepEqual(await stage.world.remains(), [])
+    },
+  }
+}
+
+function inFlight(rule: string, how: 'pause' | 'kill'): ClusterCaseBody {
+  return {
+    rule,
+    title: `T98 what is in flight when the leader is gone (${how}) is asked again, and answered by its successor`,
+    needs: ['asking-again'],
+    async play(stage) {
+      const { leader, one } = await stage.followers()
+      const session = await stage.session(await stage.beginningAt(one))
+      const held = granted(await session.tryAcquire(request('held'), call()))
+      const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
+      // It gets what is asked now, and does not propose it any more.
+      await leader.pause()
+      const answers = Promise.all([
+        // Within the limit that core gives a call. The engine itself says after a longer time that it has given the request up.
+        session.tryAcquire(request('x'), stage.givenUpAfter(defaults.callTimeoutMs)),
+        // An answer from before the election does not count (T63), and is asked for once more.
+        keepAlive().catch(keepAlive),
+        session.release(held, { keepForMs: 0 }, call()),
+      ])
+      if (how === 'kill') await leader.kill()
+      const [result, kept, released] = await answers
+      const taken = granted(result)
+      assert.deepEqual([kept.kind, released], ['alive', 'released'])
+      await stage.world.heal()
+      // Whatever the old leader still had to propose has come to nothing, or is told.
+      const later = await session.keepAlive({ held: [taken], waiting: [] }, call())
+      assert(later.kind === 'alive', later.kind)
+      assert.deepEqual(later.lost, [])
     },
   }
 }
@@ -82,33 +115,8 @@ export const memberCases = clusterTopic('members of a cluster', [
   },
   leaderIsGone('M11', 'pause'),
   leaderIsGone('M12', 'kill'),
-  {
-    rule: 'M13',
-    title: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
-    needs: ['asking-again'],
-    async play(stage) {
-      const { leader, one } = await stage.followers()
-      const session = await stage.session(await stage.beginningAt(one))
-      const take = async (name: string) => granted(await session.tryAcquire(request(name), call()))
-      const held = await take('held')
-      const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
-      await leader.pause()
-      // The engine itself may give all of them up, and say so after seconds.
-      const [taken, kept, released] = await Promise.all([
-        take('x'),
-        // An answer from before the election does not count (T63), and is asked for once more.
-        keepAlive().catch(keepAlive),
-        session.release(held, { keepForMs: 0 }, call()),
-      ])
-      assert.deepEqual([kept.kind, released], ['alive', 'released'])
-      await leader.resume()
-      await stage.world.heal()
-      // Whatever the old leader still had to propose has come to nothing, or is told.
-      const later = await session.keepAlive({ held: [taken], waiting: [] }, call())
-      assert(later.kind === 'alive', later.kind)
-      assert.deepEqual(later.lost, [])
-    },
-  },
+  inFlight('M13', 'pause'),
+  inFlight('M21', 'kill'),
   {
     rule: 'M14',
     title:
@@ -224,6 +232,49 @@ export const frozenCases = clusterTopic('a frozen member', [
       const session = await stage.session(await stage.world.client([one, leader], 'direct'))
       granted(await session.tryAcquire(request('x'), call()))
       await one.resume()
+    },
+  },
+  {
+    rule: 'M20',
+    title: 'T96 G13 a lease stays held in a process whose waiters and watcher are on a member that freezes',
+    async play(stage) {
+      const { leader, one, two } = await stage.followers()
+      const backend = await stage.world.client([one, two, leader], 'direct')
+      const holder = stage.locker(await stage.world.client([leader, two], 'direct'))
+      // One session: its keep-alives are for the lease and for the waiters.
+      const locker = stage.locker(backend, stage.world.ttlMs / 2)
+      const innocent = await locker.acquire('innocent')
+      const names = Array.from({ length: 10 }, (_, index) => `x${index}`)
+      const held = await Promise.all(names.map((name) => holder.acquire(name)))
+      const waiting = names.map((name) => locker.acquire(name))
+      for (const name of names) await stage.waits(name)
+      const end = new Cancellation()
+      let told = 0
+      const watched = (async () => {
+        for await (const _ of backend.watch?.('', {}, end) ?? []) told++
+      })()
+      await backend.inspect('x', call())
+      const released = Promise.all(held.map((lease) => lease.release()))
+      // It freezes while waiters look.
+      await Promise.race(waiting)
+      await one.pause()
+      await released
+      const toldBefore = told
+      await unavailable(backend.inspect('x', stage.givenUpAfter(600)))
+      await stage.renewed(innocent)
+      const taken = await Promise.all(waiting)
+      if (backend.watch !== undefined)
+        await stage.until('the watcher is told more', async () => {
+          await (await holder.acquire('after')).release()
+          return told > toldBefore
+        })
+      await stage.renewed(innocent)
+      assert.equal(innocent.state, 'held')
+      await one.resume()
+      end.cancel(new Error('the case ends'))
+      await watched
+      await Promise.all([innocent, ...taken].map((lease) => lease.release()))
+      await Promise.all([holder.close(), locker.close()])
     },
   },
 ])

@@ -15,6 +15,7 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   LostClaim,
+  ReleaseResult,
 } from '../../spi.ts'
 import { Operator } from './operator.ts'
 import { call, request } from './requests.ts'
@@ -76,7 +77,7 @@ export class Actor {
     return wait
   }
 
-  release(claim: Claim | GrantedClaim, keepForMs = 0): Promise<'released' | 'not-held'> {
+  release(claim: Claim | GrantedClaim, keepForMs = 0): Promise<ReleaseResult> {
     return this.session.release(granted(claim), { keepForMs }, call())
   }
 

@@ -161,4 +161,23 @@ export const closedNameCases = topic('closed names', [
       assert.equal(await ada.backend.inspect('x', call()), null)
     },
   },
+  {
+    rule: 'C245',
+    title: 'a name that holders keep closed for different times opens when the longest of them is over',
+    needs: ['hold-at-least', 'shared'],
+    async play(stage) {
+      const [ada, bob, eve] = await stage.three()
+      const [longMs, shortMs] = [stage.ttlMs * 2, stage.ttlMs / 2]
+      const closings = { 'long, then short': [longMs, shortMs], 'short, then long': [shortMs, longMs] }
+      for (const [name, [first, second]] of Object.entries(closings)) {
+        const [one, other] = [await ada.take(shared(name)), await bob.take(shared(name))]
+        await ada.release(one, first)
+        await bob.release(other, second)
+      }
+      await stage.passTime(stage.ttlMs)
+      for (const name of Object.keys(closings)) await eve.expectBusy(name)
+      await stage.passTime(stage.ttlMs + stage.world.resolutionMs)
+      for (const name of Object.keys(closings)) await eve.take(name)
+    },
+  },
 ])

@@ -1,5 +1,6 @@
 /** When time runs out: not early, not late, and never believed longer than the engine keeps to it. */
 import assert from 'node:assert/strict'
+import { allPages } from '../../base/all-pages.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import {
   call,
@@ -232,6 +233,35 @@ export const expiryCases = topic('expiry', [
       await stage.outlive(bob)
       assert.equal((await bob.try('x')).kind, 'session-gone')
       assert.equal((await bob.try('free')).kind, 'session-gone')
+    },
+  },
+  {
+    rule: 'C250',
+    title: 'T48 a list shows nothing that has expired, also if no other call came in between',
+    async play(stage) {
+      const ada = await stage.mortal()
+      await ada.take('x')
+      assert.equal((await stage.list()).length, 1)
+      await stage.outlive(ada)
+      assert.deepEqual(await stage.list(), [])
+    },
+  },
+  {
+    rule: 'C251',
+    title: 'a list of sessions shows none that has expired, also if no other call came in between',
+    needs: ['sessions'],
+    async play(stage) {
+      const observer = await stage.observer()
+      const ada = await stage.mortal()
+      const isListed = async () => {
+        const pages = allPages(async (page) => observer.sessions?.(page, call()) ?? { items: [], next: null })
+        for await (const sessions of pages)
+          if (sessions.some(({ id }) => id === publicIdOf(ada.session.id))) return true
+        return false
+      }
+      assert.equal(await isListed(), true)
+      await stage.outlive(ada)
+      assert.equal(await isListed(), false)
     },
   },
 ])

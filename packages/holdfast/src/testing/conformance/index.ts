@@ -7,10 +7,10 @@ import { dataCases } from './data.ts'
 import { exclusiveCases } from './exclusive.ts'
 import { expiryCases } from './expiry.ts'
 import { infoCases } from './info.ts'
+import { inspectingCases } from './inspecting.ts'
 import { leavingCases } from './leaving.ts'
 import { lockerCases } from './locker.ts'
 import { lockerEndCases } from './locker-ends.ts'
-import { lookingCases } from './looking.ts'
 import { losingCases } from './losing.ts'
 import { manyWaitersCases } from './many-waiters.ts'
 import { nameCases } from './names.ts'
@@ -44,7 +44,7 @@ export function backendCases(): readonly BackendCase[] {
     closedNameCases,
     dataCases,
     losingCases,
-    lookingCases,
+    inspectingCases,
     nameCases,
     pagingCases,
     leavingCases,

@@ -231,4 +231,40 @@ export const semaphoreCases = topic('permits', [
       assert.deepEqual(await bob.stayAlive({ held: [held] }), [])
     },
   },
+  {
+    rule: 'C246',
+    title: 'a name that only carries data has the capacity of the next request, whatever it was before',
+    needs: ['permits', 'data'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const first = await ada.take(permits('s', 1, 2))
+      await ada.setData(first, 'a note')
+      await ada.release(first)
+      const more = await bob.take(permits('s', 4, 5))
+      await ada.expectBusy(permits('s', 2, 5))
+      await ada.take(permits('s', 1, 5))
+      assert.equal((await stage.inspect('s'))?.capacity, 5)
+      await assert.rejects(ada.try(permits('s', 1, 2)), isMismatch)
+      const last = await ada.take('lock')
+      await ada.setData(last, 'a note')
+      await ada.release(last)
+      assert.equal((await bob.take(permits('lock', 2, 3))).previousData, 'a note')
+      await bob.expectHolding(more)
+    },
+  },
+  {
+    rule: 'C247',
+    title: 'a name that is only closed has the capacity of the next request, which is told that it is busy',
+    needs: ['permits', 'hold-at-least'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      await ada.release(await ada.take(permits('s', 1, 2)), stage.ttlMs)
+      await bob.expectBusy(permits('s', 4, 5))
+      await bob.expectBusy('s')
+      await stage.passTime(stage.ttlMs + stage.world.resolutionMs)
+      await bob.take(permits('s', 4, 5))
+      await ada.expectBusy(permits('s', 2, 5))
+      assert.equal((await stage.inspect('s'))?.capacity, 5)
+    },
+  },
 ])

@@ -1,5 +1,7 @@
 /** Sessions: opened once, kept alive, gone for good, closed, carried on elsewhere. */
+
 import assert from 'node:assert/strict'
+import { outcomeOf } from '../../base/errors.ts'
 import {
   call,
   expectAlive,
@@ -223,6 +225,50 @@ export const sessionCases = topic('sessions', [
       const kept = await again.keepAlive({ held: [held], waiting: [] }, call())
       if (kept.kind === 'alive') assert.equal(kept.lost.length, 1)
       await (await stage.actor()).take('x')
+    },
+  },
+  {
+    rule: 'C244',
+    title:
+      'G3 a grant through an opening that is repeated late is believed no longer than the engine keeps it',
+    async play(stage) {
+      const [ada, bob] = await stage.mortalAndOne()
+      const { backend, holder } = ada
+      const { id, ttlMs } = ada.session
+      const wanted = request('x')
+      await ada.take(wanted)
+      const lateMs = Math.min(ttlMs * 0.9, ttlMs - 2 * stage.world.resolutionMs)
+      await stage.passTime(lateMs)
+      const again = await backend.openSession({ id, ttlMs, holder }, call())
+      // An engine may not find the old grant again. Then its outcome is unknown, and nothing is believed.
+      const old = again.tryAcquire(wanted, call()).catch((error: unknown) => {
+        if (outcomeOf(error) !== 'unknown') throw error
+        return { kind: 'busy' } as const
+      })
+      const results = [await old, await again.tryAcquire(request('y'), call())]
+      await stage.passTime(ttlMs * 1.2 - lateMs)
+      for (const result of results) {
+        if (result.kind !== 'granted') continue
+        const { name, since } = result.grant
+        const taken = await bob.try(name)
+        const believedMs =
+          since.monotonicMs + result.grant.ttlMs - backend.info.driftMs(ttlMs) - stage.clock.monotonicMs()
+        assert(taken.kind === 'busy' || believedMs <= 0, `${name} is believed ${believedMs} ms too long`)
+      }
+    },
+  },
+  {
+    rule: 'C249',
+    title:
+      'T4 a session that asks for less than the shortest TTL of the engine is granted one that the engine has',
+    async play(stage) {
+      const client = await stage.client()
+      const { min, step } = client.info.ttlMs
+      for (const asked of [Math.floor(min / 2), min + 1]) {
+        const { session } = await stage.actor({ on: client, ttlMs: asked })
+        expectMs(`the TTL, for ${asked} ms`, session.ttlMs, { min: Math.max(min, asked) })
+        assert.equal(session.ttlMs % step, 0, `${session.ttlMs} ms, in steps of ${step} ms`)
+      }
     },
   },
 ])

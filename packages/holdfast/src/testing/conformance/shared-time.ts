@@ -10,15 +10,26 @@ import { createFakeClock } from '../fake-clock.ts'
 export interface SharedTimeOptions {
   /** Moves the server's clock, which stands still otherwise, by whole milliseconds. */
   readonly moveServer: (ms: number) => void
-  /** How many requests are in flight, and how many there have been. */
+  /**
+   * How many requests are in flight, and how many there have been, of all clients together. A push that was sent and not yet read
+   * counts as in flight.
+   */
   readonly traffic: () => { readonly inFlight: number; readonly sent: number }
+  /**
+   * A case that is at work for longer, in real time, hangs, or was given up by the runner: it has to leave, and time moves on for the
+   * others. Default: two minutes. Choose less than the runner's time-out.
+   */
+  readonly longestWorkMs?: number
 }
 
 /** One case. */
 export interface Player {
+  /** Rejects if the player had to leave. */
   passTime(ms: number): Promise<void>
   leave(): void
 }
+
+const LONGEST_WORK_MS = 120_000
 
 /** Answers may lead to more requests, and notifications take a moment to arrive. 4 ms without either count as quiet. */
 const QUIET_FOR_MS = 4
@@ -50,18 +61,30 @@ export class SharedTime {
 
   /** From now on time does not move unless this one waits for it, or has left. */
   enter(): Player {
+    const { longestWorkMs = LONGEST_WORK_MS } = this.#options
     const sleepers = new Set<Sleeper>()
     this.#players.add(sleepers)
+    const leave = () => {
+      clearTimeout(limit)
+      this.#players.delete(sleepers)
+      void this.#move()
+    }
+    const work = () => setTimeout(() => sleepers.size === 0 && leave(), longestWorkMs).unref()
+    let limit = work()
     return {
-      passTime: (ms) =>
-        new Promise<void>((wake) => {
+      passTime: async (ms) => {
+        if (!this.#players.has(sleepers))
+          throw new Error(
+            `this case has left: it was at work for more than ${longestWorkMs} ms, or has ended`,
+          )
+        clearTimeout(limit)
+        await new Promise<void>((wake) => {
           sleepers.add({ atMs: this.#fake.monotonicMs() + ms, wake })
           void this.#move()
-        }),
-      leave: () => {
-        this.#players.delete(sleepers)
-        void this.#move()
+        })
+        limit = work()
       },
+      leave,
     }
   }
 

@@ -3,10 +3,12 @@
  * says otherwise, so that whatever is shown is shown across processes.
  */
 import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Clock, instantOf } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { Locker } from '../../base/types.ts'
 import { listAll } from '../../kit/backend-kit.ts'
+import { WATCHED_FOR_MS } from '../../kit/follow-log.ts'
 import { createLocker } from '../../locker/locker.ts'
 import type { Backend, BackendSession, Fencing, Grant, NameState } from '../../spi.ts'
 import { Actor } from './actor.ts'
@@ -133,6 +135,17 @@ export class Stage {
 
   passTime(ms: number): Promise<void> {
     return this.world.passTime(ms)
+  }
+
+  /**
+   * Longer than an engine keeps its log open without a watcher, `WATCHED_FOR_MS`. On a clock that moves by itself nobody waits for a
+   * minute: there it is three TTLs.
+   */
+  async beUnwatched(): Promise<void> {
+    const startMs = this.clock.monotonicMs()
+    await sleep(1)
+    const movesByItself = this.clock.monotonicMs() > startMs
+    await this.passTime(movesByItself ? this.ttlMs * 3 : WATCHED_FOR_MS + this.ttlMs)
   }
 
   /** Long enough that whatever is going to happen by itself has happened, much shorter than a TTL. */

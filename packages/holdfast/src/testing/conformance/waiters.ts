@@ -1,4 +1,4 @@
-/** Waiters who live, die, give up, or are cancelled. */
+/** Waiters who live, die (also behind a dead holder: all together cost one TTL, G10), give up, or are cancelled. */
 import assert from 'node:assert/strict'
 import { expectAlive, expectMs, expectUnavailable, request, topic } from './toolbox.ts'
 

@@ -193,4 +193,26 @@ export const watchingCases = topic('watching', [
         )
     },
   },
+  {
+    rule: 'C248',
+    title:
+      'a watcher that comes back after a long time sees all that it missed, or is told that there is a gap',
+    needs: ['watch'],
+    async play(stage) {
+      const first = await Watcher.start(stage)
+      const ada = await stage.actor()
+      await ada.release(await ada.take('x'))
+      await first.sees('acquired x', 'released x')
+      await first.stop()
+      await ada.release(await ada.take('x'))
+      await stage.beUnwatched()
+      const bob = await stage.actor()
+      await bob.take('x')
+      const second = await Watcher.start(stage, '', first.events.at(-1)?.cursor)
+      await second.receives(2)
+      await stage.quiet()
+      const all = ['acquired x', 'released x', 'acquired x']
+      assert.deepEqual(second.story, second.story[0] === 'gap' ? ['gap', 'acquired x'] : all)
+    },
+  },
 ])

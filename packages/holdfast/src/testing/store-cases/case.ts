@@ -1,7 +1,7 @@
 /** One rule that every conditional store keeps, as data: to be run by a test runner, by a tool, or by a test of the suite. */
 import assert from 'node:assert/strict'
 import type { ClaimStore, NameStore } from '../../kit/conditional-store.ts'
-import { isEligible, type QueueEntry, type QueueView } from '../../kit/ordered-store.ts'
+import { isEligible, type QueueEntry, type QueueView, watchedBy } from '../../kit/ordered-store.ts'
 import type { QueuedClaim, StoredClaim, StoredName } from '../../kit/stored-name.ts'
 import type { AcquireRequest, GrantedClaim } from '../../spi.ts'
 import { call } from '../conformance/requests.ts'
@@ -12,6 +12,10 @@ export interface StoreWorld {
   openSession(): Promise<StoreSessionWorld>
   /** A watch that has told nothing for so long is broken. By default 30 s, so that a busy machine does not fail. */
   readonly patienceMs?: number
+  /** So much time passes at the engine and here. By default it is waited for. */
+  pass?(ms: number): Promise<void>
+  /** Makes the engine full until the result is called: it refuses what takes room. A world that cannot shows nothing of it. */
+  fill?(): Promise<() => Promise<void>>
   close(): Promise<void>
 }
 
@@ -20,6 +24,8 @@ export interface StoreSessionWorld {
   readonly claims: ClaimStore<QueuedClaim>
   /** The session ends at the engine, as if its time were over. It resolves when that has happened. */
   end(): Promise<void>
+  /** The claims of the session for another process that goes on with it. Null: it has gone. */
+  find(): Promise<ClaimStore | null>
 }
 
 type SessionClaims = StoreSessionWorld['claims']
@@ -48,6 +54,12 @@ export function storeTopic(topic: string, bodies: readonly StoreCaseBody[]): rea
     run: (world) => play(new StoreStage(world)),
   }))
 }
+
+/** For how long a case keeps a name closed. An engine may keep it so for longer. */
+export const CLOSED_FOR_MS = 1_000
+/** A time that an engine tells may be too short by its rounding. */
+const MOST_LOOKS = 20
+const SHORTEST_PAUSE_MS = 50
 
 /** A claim that waits, as its join has answered. */
 export interface WaitingClaim {
@@ -125,6 +137,27 @@ export class StoreStage {
     assert(!('kind' in confirmed), 'the claim is not granted')
   }
 
+  /** Resolves when the closed name is open for this waiter: its time is over, or a watch has told so. */
+  async untilOpen(claims: ClaimStore, { request, own }: WaitingClaim): Promise<void> {
+    for (let looks = 0; looks < MOST_LOOKS; looks++) {
+      const queue = (await claims.look(request, call())).queue(own, request.capacity)
+      if (isEligible(queue)) return
+      if (queue.closedForMs !== undefined) await this.#pass(Math.max(SHORTEST_PAUSE_MS, queue.closedForMs))
+      else {
+        const { told, stop } = this.wake(claims, watchedBy(queue, request.mode), queue.version)
+        await this.#world.pass?.(CLOSED_FOR_MS)
+        await this.changed(told)
+        stop()
+      }
+    }
+    assert.fail('the name stays closed')
+  }
+
+  /** What takes room is refused until the result is called. */
+  async fill(): Promise<(() => Promise<void>) | undefined> {
+    return this.#world.fill?.()
+  }
+
   /** Resolves with what a watch of these keys tells. */
   wake(
     claims: SessionClaims,
@@ -140,6 +173,11 @@ export class StoreStage {
     const timer = setTimeout(() => patience.resolve('nothing'), this.#world.patienceMs ?? 30_000)
     assert.equal(await Promise.race([told, patience.promise]), 'changed')
     clearTimeout(timer)
+  }
+
+  async #pass(ms: number): Promise<void> {
+    if (this.#world.pass !== undefined) return this.#world.pass(ms)
+    await new Promise((resolve) => setTimeout(resolve, ms))
   }
 
   #waiting(request: AcquireRequest, joined: Awaited<ReturnType<SessionClaims['join']>>): WaitingClaim {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { isEligible } from '../../kit/ordered-store.ts'
 import { call, permits, request, shared } from '../conformance/requests.ts'
-import { claimIn, storeTopic } from './case.ts'
+import { CLOSED_FOR_MS, claimIn, storeTopic } from './case.ts'
 
 export const claimCases = storeTopic('claims', [
   {
@@ -234,6 +234,35 @@ export const claimCases = storeTopic('claims', [
     },
   },
   {
+    rule: 'S24',
+    title: 'C54 G2 a look derives no grant for a claim that waits, although its blocker has gone',
+    async play(stage) {
+      const claims = await stage.session()
+      const held = await stage.take(claims, request('x'))
+      const waiting = await stage.wait(claims, request('x'))
+      await claims.release(held, 0, call())
+      const looked = await claims.look(waiting.request, call())
+      assert.equal(claimIn(looked, waiting.request).granted, false)
+      const own = await claims.held?.({ ...waiting.request, grantId: String(waiting.own.order) }, call())
+      assert.notEqual(own?.granted, true)
+      assert((await stage.confirm(claims, waiting)) > held.token)
+    },
+  },
+  {
+    rule: 'S25',
+    title: 'a name that was closed for a time opens by itself, and the waiter learns when, and is granted',
+    async play(stage) {
+      const [claims, other] = [await stage.session(), await stage.session()]
+      const held = await stage.take(claims, request('x'))
+      const waiting = await stage.wait(other, request('x'))
+      assert.equal(await claims.release(held, CLOSED_FOR_MS, call()), true)
+      await stage.untilOpen(other, waiting)
+      await stage.confirm(other, waiting)
+      assert.deepEqual(await stage.holders('x'), [waiting.request.attempt])
+      assert.equal((await stage.read('x')).isClosed, false)
+    },
+  },
+  {
     rule: 'S16',
     title: 'G7 remove deletes the claim of the attempt, whether it holds or waits, and no other',
     async play(stage) {
@@ -312,6 +341,65 @@ export const claimCases = storeTopic('claims', [
       const found = await claims.claimsBesides?.(new Set([known.attempt]), call())
       const attempts = found?.map(({ name, attempt }) => [name, attempt])
       assert.deepEqual(attempts ?? [['y', unknown.attempt]], [['y', unknown.attempt]])
+    },
+  },
+  {
+    rule: 'S26',
+    title: 'T73 all that a session has is told by a prolongation or found, whether it holds or waits',
+    async play(stage) {
+      const [claims, other] = [await stage.session(), await stage.session()]
+      const [holds, waits] = [request('x'), request('y')]
+      await stage.take(claims, holds)
+      await stage.take(other, request('y'))
+      await stage.wait(claims, waits)
+      const prolonged = await claims.prolong([], call())
+      const found = prolonged?.besides ?? (await claims.claimsBesides?.(new Set(), call()))
+      const attempts = found?.map(({ name, attempt }) => [name, attempt]).toSorted()
+      const all = [holds, waits].map(({ name, attempt }) => [name, attempt])
+      assert.deepEqual(attempts ?? all, all)
+    },
+  },
+  {
+    rule: 'S27',
+    title: 'T99 a full engine may refuse a mark, and nothing else of giving up; what lands later is found',
+    async play(stage) {
+      const claims = await stage.session()
+      const [asked, late] = [request('x'), request('y')]
+      await stage.take(claims, asked)
+      const empty = await stage.fill()
+      if (empty === undefined) return
+      await claims.mark(late, call())
+      await claims.remove(late, false, call())
+      await claims.remove(asked, true, call())
+      assert.deepEqual(await stage.holders('x'), [])
+      await empty()
+      const joined = await claims.join(late, true, call())
+      if (joined.kind === 'abandoned') return
+      const prolonged = await claims.prolong([], call())
+      const found = prolonged?.besides ?? (await claims.claimsBesides?.(new Set(), call()))
+      assert.deepEqual(
+        found?.map(({ attempt }) => attempt),
+        [late.attempt],
+      )
+    },
+  },
+  {
+    rule: 'S28',
+    title:
+      'a session that another process has found goes on with its claims, and is not found when it has gone',
+    async play(stage) {
+      const { claims, end, find } = await stage.sessionThatEnds()
+      const held = await stage.take(claims, request('x'))
+      const waiting = await stage.wait(claims, request('x'))
+      const found = await find()
+      assert(found !== null, 'the session is found')
+      assert.equal(await found.isAlive(call()), true)
+      assert.deepEqual((await found.prolong([held], call()))?.lost, [])
+      assert.equal(await found.release(held, 0, call()), true)
+      await stage.confirm(found, waiting)
+      assert.deepEqual(await stage.holders('x'), [waiting.request.attempt])
+      await end()
+      assert.equal(await find(), null)
     },
   },
   {

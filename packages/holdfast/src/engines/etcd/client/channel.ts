@@ -16,10 +16,11 @@ import {
 } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { SecureContextOptions } from 'node:tls'
-import { afterThisTurn, type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
+import { type Clock, judgeLate, type Timer } from '../../../base/clock.ts'
+import { ConnectionError, malformed } from '../../../kit/connect-failure.ts'
 import { Frames, MalformedError } from '../../../kit/frames.ts'
 import type { Asked, MemberConnection } from '../../../kit/members.ts'
-import { ConnectionError, connectionFailure, EtcdError, malformed, notGrpc } from './failures.ts'
+import { connectionFailure, EtcdError, notGrpc } from './failures.ts'
 import type { EtcdAnswer, Method } from './messages.ts'
 import { grpcHead, type Schema, Writer } from './protobuf.ts'
 
@@ -302,6 +303,8 @@ export class Channel implements MemberConnection {
     stream.on('error', (error) => {
       cause = error
     })
+    // Our own side of a stream of watches is open. As long as it is, the stream is not closed, and nobody is told of its end.
+    stream.on('end', () => stream.close())
     stream.on('close', () => {
       if (!this.#inFlight.has(opened)) return
       if (status !== undefined) return settle(this.#endOf(status, frames))
@@ -363,19 +366,13 @@ export class Channel implements MemberConnection {
 
   #ping(nowMs: number): void {
     this.#pingedMs = nowMs
-    let isAnswered = false
-    const limit = this.#clock.setTimer(PONG_LIMIT_MS, () =>
-      // If this process itself was late, the answer may be there and not yet read.
-      afterThisTurn(() => {
-        // The pong may stand behind a large answer.
-        if (!isAnswered && this.#heardMs <= nowMs) this.destroy()
-      }),
-    )
+    const limit = judgeLate(this.#clock, PONG_LIMIT_MS, () => {
+      // The pong may stand behind a large answer.
+      if (this.#heardMs <= nowMs) this.destroy()
+    })
     this.#session.ping((error) => {
       // A closed or busy connection says nothing about the other side.
-      if (error !== null) return
-      isAnswered = true
-      limit.cancel()
+      if (error === null) limit.cancel()
     })
   }
 }

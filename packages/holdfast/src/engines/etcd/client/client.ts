@@ -15,17 +15,11 @@ import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError, type HoldfastError, InvalidArgumentError } from '../../../base/errors.ts'
 import { SharedWork } from '../../../base/shared-work.ts'
 import { askAgain } from '../../../kit/asking-again.ts'
+import { asFailedRead, ConnectionError, malformed, messageOf } from '../../../kit/connect-failure.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
 import { ANSWER_LIMIT_MS, Channel, type EtcdTls, type Metadata } from './channel.ts'
-import {
-  asUnavailable,
-  ConnectionError,
-  isForAnotherMember,
-  isStaleToken,
-  malformed,
-  messageOf,
-} from './failures.ts'
+import { asUnavailable, isForAnotherMember, isStaleToken } from './failures.ts'
 import { type EtcdAnswer, type Method, methods, type TxnRequest, type TxnResponse } from './messages.ts'
 import { isAnswerTo, isRead } from './transactions.ts'
 
@@ -41,8 +35,8 @@ export interface EtcdClientOptions {
 const CONNECT_LIMIT_MS = 1_000
 /** etcd makes its answer slow on purpose. */
 const AUTHENTICATION_LIMIT_MS = 5_000
-/** An election takes one to two seconds with etcd's defaults. */
-const AGAIN_AFTER_MS = 1_500
+/** What is in flight when a leader dies is answered so long after the election, at the latest (T98, dropped proposals). */
+const AGAIN_AFTER_MS = 1_000
 
 export class EtcdClient {
   readonly backend: string
@@ -107,7 +101,7 @@ export class EtcdClient {
         try {
           return await this.#askOn(channel, method, message, metadata, call, onSilence)
         } catch (failure) {
-          const error = changesNothing(method, message) ? asNotApplied(failure) : failure
+          const error = changesNothing(method, message) ? asFailedRead(failure) : failure
           if (!isStaleToken(error) || hasNewToken || this.#clock.monotonicMs() >= untilMs) throw error
           this.forgetToken(metadata)
         }
@@ -226,13 +220,6 @@ function checkHosts(hosts: unknown): void {
       'hosts',
       'must be a list of URLs such as http://127.0.0.1:2379, without a path.',
     )
-}
-
-/** Without an answer a read has changed nothing, so it may be sent again. */
-function asNotApplied(error: unknown): unknown {
-  return error instanceof ConnectionError
-    ? new ConnectionError(error.message, 'not-applied', { cause: error })
-    : error
 }
 
 const reads: ReadonlySet<unknown> = new Set([

@@ -1,12 +1,11 @@
 /** Classifies etcd's errors: whether the request may have been applied, and whether another member may answer it. */
 import {
   BackendUnavailableError,
-  type CallOutcome,
   HoldfastError,
   isHoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
-import { connectFailure } from '../../../kit/connect-failure.ts'
+import { ConnectionError, connectionFailure as describeFailure } from '../../../kit/connect-failure.ts'
 
 /** The status of a gRPC call that is not OK. */
 export class EtcdError extends Error {
@@ -16,26 +15,6 @@ export class EtcdError extends Error {
     super(message)
     this.status = status
   }
-}
-
-/** The request did not get an answer. */
-export class ConnectionError extends Error {
-  readonly outcome: CallOutcome
-
-  constructor(message: string, outcome: CallOutcome, options?: ErrorOptions) {
-    super(message, options)
-    this.outcome = outcome
-  }
-}
-
-/** An answer that does not follow the protocol. It says nothing about what became of the request. */
-export function malformed(host: string, cause: unknown): ConnectionError {
-  const what = `${host} sent an answer that is not valid: ${messageOf(cause)}`
-  return new ConnectionError(what, 'unknown', { cause })
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }
 
 const RESOURCE_EXHAUSTED = 8
@@ -119,29 +98,22 @@ export function asUnavailable(backend: string, error: unknown): HoldfastError {
 const REFUSED_BY_STATUS: readonly number[] = [3, 5, 6, 7, RESOURCE_EXHAUSTED, 9, 11, 12, UNAUTHENTICATED]
 
 const WRONG_PORT = 'Check host and port: the port for clients of etcd is 2379'
-const NO_TLS = 'If the port serves no TLS, write etcd:// (in `hosts`: http://)'
-const WITH_TLS = 'If the port serves TLS, write etcds:// (in `hosts`: https://)'
+
+const etcd = {
+  name: 'etcd',
+  protocol: 'HTTP/2',
+  ports: WRONG_PORT,
+  plain: 'etcd:// (in `hosts`: http://)',
+  secure: 'etcds:// (in `hosts`: https://)',
+}
 
 /** Why a connection was not made, and what to do. `isConnected`: something has accepted it, with TLS if that was asked for. */
 export function connectionFailure(
   host: string,
   isConnected: boolean,
-  what: (Error & { readonly code?: string }) | 'closed' | 'silent',
+  what: Parameters<typeof describeFailure>[2],
 ): string {
-  const isSecure = host.startsWith('https:')
-  const failure =
-    typeof what === 'object' ? what : { message: what === 'closed' ? 'it was closed' : 'no answer in time' }
-  const known = connectFailure(host, failure, { start: 'Start etcd', ports: WRONG_PORT })
-  if (known !== undefined) return known
-  const { message } = failure
-  if (isConnected && isSecure)
-    return `${host} has accepted TLS, but does not speak HTTP/2: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${WRONG_PORT}`
-  if (isConnected && what === 'silent')
-    return `${host} has accepted the connection, but says nothing: it is stopped, overloaded or not etcd. ${WRONG_PORT}`
-  if (isConnected)
-    return `${host} has accepted the connection, but does not speak HTTP/2: ${message}. ${WITH_TLS}. ${WRONG_PORT}`
-  if (isSecure) return `${host} does not begin TLS: ${message}. ${NO_TLS}. ${WRONG_PORT}`
-  return `${host} cannot be reached: ${message}. Check that the host is up, and that no firewall is in between`
+  return describeFailure(etcd, { host, isSecure: host.startsWith('https:'), isConnected }, what)
 }
 
 /** A proxy may have passed the request on before it answered, so the outcome is unknown. */

@@ -4,7 +4,7 @@ import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions } from '../../../base/options.ts'
 import { checkIdentity, type IdentityOptions } from '../../../kit/backend-kit.ts'
 import { describeInfo } from '../../../kit/info.ts'
-import type { BackendInfo, Call } from '../../../spi.ts'
+import type { Call } from '../../../spi.ts'
 import { EtcdClient, type EtcdClientOptions, methods, revokeLease } from '../client/index.ts'
 import { EtcdBackend } from './backend.ts'
 import { BACKEND, Connection } from './connection.ts'
@@ -43,8 +43,30 @@ export async function openEtcd(
     const { clusterId, minTtlMs } = await connection.lifetime.inBackground((call) =>
       firstContact(connection, leaseOf(namespace, random.id()), call),
     )
-    const described = { namespace, epoch, issuer: issuer ?? `etcd:${clusterId}/${namespace}` }
-    return new EtcdBackend(connection, infoOf(described, minTtlMs), clusterId)
+    const info = describeInfo({
+      namespace,
+      epoch,
+      issuer: issuer ?? `etcd:${clusterId}/${namespace}`,
+      name: BACKEND,
+      scope: 'cluster',
+      fencing: 'fenced',
+      lockDelay: 'none',
+      ttlMs: { min: minTtlMs, max: 86_400_000, step: 1_000 },
+      // etcd looks for expired leases every 500 ms. A new leader lets all leases start anew, for an election time-out longer; the
+      // shortest lease is one and a half of it.
+      expirySlackMs: () => 1_000 + Math.round(minTtlMs / 1.5),
+      prolongation: 'committed',
+      assumptions: [
+        'A majority of the members keeps what it has written: no member is brought back with an old or an empty disk.',
+        "The clock of etcd's leader runs as fast as the clients' clocks. Steps of the wall clock do not matter to etcd.",
+        'Only Holdfast writes below the prefix of the namespace.',
+        'After etcd was restored from a snapshot, the epoch is raised before it is used under the same issuer.',
+        'After a change of the leader all leases start anew, so the names of a dead holder may stay taken for one TTL more.',
+      ],
+      confirmed:
+        'A keep-alive after whose answer a linearizable read was answered in the same term, counted from before the keep-alive was sent.',
+    })
+    return new EtcdBackend(connection, info, clusterId)
   } catch (error) {
     connection.close()
     throw error
@@ -63,30 +85,4 @@ async function firstContact(
   const { TTL, header } = await client.ask(methods.leaseGrant, { TTL: 1, ID }, call)
   await revokeLease(client, ID, call)
   return { clusterId: header?.cluster_id ?? '', minTtlMs: TTL * 1_000 }
-}
-
-type Described = Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'>
-
-function infoOf(described: Described, minTtlMs: number): BackendInfo<'fenced'> {
-  return describeInfo({
-    ...described,
-    name: BACKEND,
-    scope: 'cluster',
-    fencing: 'fenced',
-    lockDelay: 'none',
-    ttlMs: { min: minTtlMs, max: 86_400_000, step: 1_000 },
-    // etcd looks for expired leases every 500 ms. A new leader lets all leases start anew, for an election time-out longer; the
-    // shortest lease is one and a half of it.
-    expirySlackMs: () => 1_000 + Math.round(minTtlMs / 1.5),
-    prolongation: 'committed',
-    assumptions: [
-      'A majority of the members keeps what it has written: no member is brought back with an old or an empty disk.',
-      "The clock of etcd's leader runs as fast as the clients' clocks. Steps of the wall clock do not matter to etcd.",
-      'Only Holdfast writes below the prefix of the namespace.',
-      'After etcd was restored from a snapshot, the epoch is raised before it is used under the same issuer.',
-      'After a change of the leader all leases start anew, so the names of a dead holder may stay taken for one TTL more.',
-    ],
-    confirmed:
-      'A keep-alive after whose answer a linearizable read was answered in the same term, counted from before the keep-alive was sent.',
-  })
 }

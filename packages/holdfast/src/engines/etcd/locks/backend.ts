@@ -7,11 +7,11 @@ import * as etcd from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { leaseOf } from './keys.ts'
 import { EtcdNames } from './names.ts'
-import type { FoundClaim } from './records.ts'
+import type { EtcdClaim } from './records.ts'
 import { EtcdClaims } from './store.ts'
 import { watch } from './watch.ts'
 
-export class EtcdBackend extends StoreBackend<FoundClaim> {
+export class EtcdBackend extends StoreBackend<EtcdClaim> {
   readonly #connection: Connection
   readonly #origin: string
 
@@ -40,13 +40,11 @@ export class EtcdBackend extends StoreBackend<FoundClaim> {
     const key = keys.session(lease)
     const put = etcd.put(key, JSON.stringify(record), lease)
     const opening = etcd.onCondition([etcd.absent(key)], [put], [etcd.get(key)])
-    const { session, revision } = this.#connection.found(await this.#connection.transact(opening, call))
-    const ref = {
-      lease,
-      revision: session?.revision ?? revision,
-      record: session ?? record,
-      isOpenedHere: true,
-    }
+    // A second copy finds the key of the first one. After the end of the session, its lease is not there.
+    const answer = await this.#connection.transact(opening, call, () => {})
+    const { session, revision } = this.#connection.found(answer)
+    const found = { revision: session?.revision ?? revision, record: session ?? record }
+    const ref = { lease, ...found, isOpenedHere: true }
     const claims = new EtcdClaims(this.#connection, ref)
     const opened = { id, ttlMs: ref.record.ttlMs, holder: ref.record.holder, claims }
     if (granted !== null) return { ...opened, since }

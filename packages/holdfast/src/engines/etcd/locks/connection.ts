@@ -20,7 +20,7 @@ export const BACKEND = 'etcd'
  *              that is unlisted in the next keep-alive. So the attempt is never settled, and its key is nobody else's (slots.ts).
  *   confirm    compares the creation of its key, and that it waits. So a second copy does nothing, and reads the grant of the first.
  *   leave, abandon   delete a key only if it is the attempt's.
- *   release    compares the revision of its grant. If the second copy finds nothing to release, the outcome is unknown (T13).
+ *   release    compares the revision of its grant. If the second copy finds nothing to release, the outcome is unknown (T13, repeated releases).
  *   data       is never asked again: a late copy would undo what the same holder has stored since. So it leaves in batches of its own.
  */
 interface Statement {

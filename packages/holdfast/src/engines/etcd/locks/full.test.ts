@@ -5,7 +5,7 @@ import { openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 
-describe.runIf(wanted('etcd'))('an etcd that is full', { timeout: 60_000 }, () => {
+describe.runIf(wanted('etcd'))('an etcd that is full', () => {
   test('T99 refuses new leases, and lets go of waiters and holders; nothing becomes unresolved', async () => {
     await using rig = await Rig.start({ arguments: ['--quota-backend-bytes', String(2 ** 20)] })
     const backend = await rig.backend()

@@ -22,7 +22,7 @@ class CountingClient extends EtcdClient {
   }
 }
 
-describe.runIf(wanted('etcd'))('large answers', { timeout: 60_000 }, () => {
+describe.runIf(wanted('etcd'))('large answers', () => {
   let rig: Rig
   beforeAll(async () => {
     rig = await Rig.start()

@@ -7,7 +7,7 @@ import type { Call, Page, PageRequest, SessionState } from '../../../spi.ts'
 import * as etcd from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import { modes } from './keys.ts'
-import { Found, type FoundClaim, foundByName } from './records.ts'
+import { type EtcdClaim, Found, foundByName } from './records.ts'
 
 /** One read has at most so many keys, with up to 4 KiB of data in every second one. The waiters of one name may be more. */
 const KEYS_AT_ONCE = 2_000
@@ -16,14 +16,14 @@ const KEYS_OF_NAME = 2
 /** Sessions whose writes and comparisons fit into one transaction of etcd. */
 const MAX_SESSIONS = 100
 
-export class EtcdNames implements NameStore<FoundClaim> {
+export class EtcdNames implements NameStore<EtcdClaim> {
   readonly #connection: Connection
 
   constructor(connection: Connection) {
     this.#connection = connection
   }
 
-  async read(name: string, call: Call): Promise<StoredName<FoundClaim>> {
+  async read(name: string, call: Call): Promise<StoredName<EtcdClaim>> {
     return (await this.#connection.read([etcd.getAll(this.#connection.keys.name(name))], call)).name
   }
 
@@ -64,7 +64,7 @@ export class EtcdNames implements NameStore<FoundClaim> {
     return { items, next: more ? (kvs.at(-1)?.key.slice(key.length) ?? null) : null }
   }
 
-  async endClaim({ key, revision, lease, attempt }: FoundClaim, mark: MarkRecord, call: Call) {
+  async endClaim({ key, revision, lease, attempt }: EtcdClaim, mark: MarkRecord, call: Call) {
     const put = etcd.put(this.#connection.keys.mark(lease, attempt), JSON.stringify(mark), lease)
     return this.#writeIf([etcd.written(key, revision)], [etcd.remove(key), put], call)
   }
@@ -72,7 +72,7 @@ export class EtcdNames implements NameStore<FoundClaim> {
   /** The new capacity is written on the lease of every session that has claims, so it lasts as long as the last of them. */
   async changeCapacity(
     name: string,
-    { claims, version }: StoredName<FoundClaim>,
+    { claims, version }: StoredName<EtcdClaim>,
     capacity: number,
     call: Call,
   ) {
@@ -94,7 +94,7 @@ export class EtcdNames implements NameStore<FoundClaim> {
     return this.#writeIf(compare, puts, call)
   }
 
-  async deleteData(name: string, { version }: StoredName<FoundClaim>, call: Call) {
+  async deleteData(name: string, { version }: StoredName<EtcdClaim>, call: Call) {
     const { keys } = this.#connection
     const cell = keys.data(name)
     const unused = modes.map((mode) => etcd.none(keys.part(name, mode)))
@@ -114,7 +114,7 @@ export async function* claimsAt(
   prefix: string,
   revision: number,
   call: Call,
-): AsyncGenerator<FoundClaim> {
+): AsyncGenerator<EtcdClaim> {
   let range: etcd.Range | null = keys.names(prefix)
   while (range !== null) {
     const asked: etcd.RangeRequest = { ...range, revision, limit: KEYS_AT_ONCE }

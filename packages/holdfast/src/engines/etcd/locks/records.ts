@@ -25,14 +25,14 @@ export function waits(key: string, attempt: string): Compare[] {
 }
 
 /** A claim that was found. `revision`: of its last write, which is its grant if it is granted. */
-export interface FoundClaim extends StoredClaim {
+export interface EtcdClaim extends StoredClaim {
   readonly lease: number
   readonly slot: string
   readonly revision: number
 }
 
 /** Null: it is the key of something else. */
-export function foundClaim(kv: KeyValue, parsed: ParsedKey | null): FoundClaim | null {
+export function etcdClaim(kv: KeyValue, parsed: ParsedKey | null): EtcdClaim | null {
   if (parsed?.mode === undefined) return null
   const { mode, name, lease, id: slot } = parsed
   const [, attempt = '', state, json = ''] = /^(.*)\n(.)(.*)$/s.exec(kv.value) ?? []
@@ -65,17 +65,17 @@ export class Found {
   session: (SessionRecord & { readonly revision: number }) | undefined
   mark: MarkRecord | undefined
   data: (DataRecord & { readonly revision: number }) | undefined
-  readonly name: StoredName<FoundClaim>
+  readonly name: StoredName<EtcdClaim>
 
   constructor(keys: Keys, kvs: readonly KeyValue[], revision: number) {
     this.revision = revision
-    const claims: FoundClaim[] = []
+    const claims: EtcdClaim[] = []
     const closedBy: { readonly key: string; readonly order: bigint }[] = []
     const capacities: { readonly order: bigint; readonly capacity: number }[] = []
     // A transaction may read a key twice.
     for (const kv of new Map(kvs.map((kv) => [kv.key, kv])).values()) {
       const parsed = keys.parse(kv.key)
-      const claim = foundClaim(kv, parsed)
+      const claim = etcdClaim(kv, parsed)
       const order = BigInt(kv.mod_revision)
       if (claim !== null) claims.push(claim)
       else if (parsed?.kind === 's') this.session = { ...JSON.parse(kv.value), revision: kv.create_revision }

@@ -3,12 +3,24 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import { callWith } from '../../../base/aborting.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { BackendUnavailableError } from '../../../base/errors.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
-import { always, isRead, kvsOf, methods, put, type TxnRequest, type TxnResponse } from '../client/index.ts'
+import { EtcdError } from '../client/failures.ts'
+import {
+  always,
+  isRead,
+  kvsOf,
+  methods,
+  type Operation,
+  put,
+  remove,
+  type TxnRequest,
+  type TxnResponse,
+} from '../client/index.ts'
 import { openEtcd } from './assemble.ts'
 import type { EtcdBackend } from './backend.ts'
 import { Connection, unavailable } from './connection.ts'
@@ -404,10 +416,16 @@ describe('keys that are used again', () => {
     })
 
     test('a session is opened and closed as if it was asked once', async () => {
-      const other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      let other = session
+      const opening = await sentBy(async () => {
+        other = await backend.openSession({ id: 'o'.repeat(64), ttlMs: 15_000, holder: 'bob' }, call())
+      })
+      expect(opening.filter((transaction) => !isRead(transaction))).toHaveLength(2)
       expect((await other.tryAcquire(request('x'), call())).kind).toBe('granted')
       await other.close(call())
       expect(await backend.inspect('x', call())).toBeNull()
+      // Its lease is gone.
+      await expect(arriveLate(opening)).rejects.toMatchObject({ outcome: 'not-applied' })
     })
   })
 
@@ -486,6 +504,29 @@ describe('keys that are used again', () => {
       expect(joined).toMatchObject({ status: 'rejected', reason: { outcome: 'not-applied' } })
       expect([released, abandoned]).toMatchObject([{ value: 'released' }, { status: 'fulfilled' }])
       expect(engine.keys().filter((key) => key.includes('\0'))).toEqual([])
+    })
+
+    test('T13 G11 a deletion whose first copy may have been applied is unknown, and does not leave again', async () => {
+      const connection = new Connection(engine.client, 'n', createFakeClock(), systemRandom)
+      const { ask } = engine
+      // The first copy is applied, its answer is lost, and the next one is refused.
+      engine.ask = (async (...asked: Parameters<typeof ask>) => {
+        engine.ask = ask
+        await engine.ask(...asked)
+        const full = new EtcdError(8, 'etcdserver: mvcc: database space exceeded')
+        throw new BackendUnavailableError('etcd', full.message, 'unknown', { cause: full })
+      }) as never
+      const commit = (name: string, operation: Operation) =>
+        connection.commit(name, () => always([operation]), call())
+      const sent = await sentBy(async () => {
+        const settled = await Promise.allSettled([
+          commit('join', put('a', '1')),
+          commit('leave', remove('b')),
+        ])
+        const unknown = { status: 'rejected', reason: { outcome: 'unknown' } }
+        expect(settled).toMatchObject([unknown, unknown])
+      })
+      expect(sent).toHaveLength(1)
     })
   })
 

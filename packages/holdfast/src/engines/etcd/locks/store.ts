@@ -4,9 +4,9 @@
  *   join       creates the key, granted if nothing is in the way. Lost answer: the attempt asked again finds its key, and an abandon
  *              deletes it. A copy that lands after the abandon finds the mark (T73, late originals); after the end of the session, no session key.
  *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
- *   confirm    after waiting, on condition that the same key is there (T17) and waits, and nothing older is there (T92). The grant is
- *              this write, so its token is not older than the wait (C54). A pause before it: the session may have ended, and its keys
- *              with it. A pause after it: belief counts from the session's last prolongation.
+ *   confirm    after waiting, on condition that the same key is there (T17, checks after waiting) and waits, and nothing older is there
+ *              (T92, predecessors that cancel). The grant is this write, so its token is not older than the wait (C54). A pause before it:
+ *              the session may have ended, and its keys with it. A pause after it: belief counts from the session's last prolongation.
  *   release    compares the revision of the grant, so a successor is never hit (G7).
  *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
  *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99, full engines): what lands late is
@@ -29,7 +29,7 @@ import type { AcquireRequest, Call, Claim, GrantedClaim, Mode } from '../../../s
 import * as etcd from '../client/index.ts'
 import { type Committed, type Connection, unavailable } from './connection.ts'
 import { type Keys, leaseOf, modes, partsOfGrant, tokenOf } from './keys.ts'
-import { claimValue, Found, type FoundClaim, isOf, waits } from './records.ts'
+import { claimValue, type EtcdClaim, Found, isOf, waits } from './records.ts'
 import { Slots } from './slots.ts'
 
 /** A session as its transactions name it. `revision`: that of its key's creation. */
@@ -43,7 +43,7 @@ export interface SessionRef {
 
 const ONLY_DELETIONS = [0]
 
-export class EtcdClaims implements ClaimStore<FoundClaim> {
+export class EtcdClaims implements ClaimStore<EtcdClaim> {
   readonly comparesOrder = true
   readonly #connection: Connection
   readonly #keys: Keys
@@ -56,7 +56,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     this.#session = session
   }
 
-  async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<FoundClaim>> {
+  async join(request: AcquireRequest, mayWait: boolean, call: Call): Promise<Joined<EtcdClaim>> {
     if (!this.#session.isOpenedHere) await this.#locate([request], call)
     this.#slots.take(request)
     const build = (index: number) => this.#join(request, mayWait, index)
@@ -81,7 +81,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
   }
 
   /** Waiters that look at one name at the same moment share the read. */
-  async look({ name }: Claim, call: Call): Promise<StoredName<FoundClaim>> {
+  async look({ name }: Claim, call: Call): Promise<StoredName<EtcdClaim>> {
     return (await this.#connection.look(name, call)).name
   }
 
@@ -95,7 +95,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     { order }: QueueEntry,
     seen: QueueView | null,
     call: Call,
-  ): Promise<GrantedByStore | StoredName<FoundClaim>> {
+  ): Promise<GrantedByStore | StoredName<EtcdClaim>> {
     const [own, version] = [Number(order), Number(seen?.version ?? 0)]
     const build = (index: number) => this.#confirm(request, own, version, index)
     const committed = await this.#connection.commit(request.name, build, call)
@@ -145,13 +145,13 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
     return (await this.#connection.read([mark], call)).mark
   }
 
-  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+  async held(claim: GrantedClaim, call: Call): Promise<EtcdClaim | undefined> {
     await this.#locate([claim], call)
     const [own] = await this.#claimsIn([etcd.get(this.#keyOf(claim))], call)
     return own
   }
 
-  async putData(own: FoundClaim, record: DataRecord, call: Call): Promise<boolean> {
+  async putData(own: EtcdClaim, record: DataRecord, call: Call): Promise<boolean> {
     if (own.lease !== this.#session.lease) return false
     const cell = etcd.put(this.#keys.data(own.name), JSON.stringify(record))
     const request = etcd.onCondition([etcd.written(own.key, own.revision)], [cell])
@@ -263,7 +263,7 @@ export class EtcdClaims implements ClaimStore<FoundClaim> {
       if (unknown.has(claim.attempt)) this.#slots.set(claim, claim.slot)
   }
 
-  async #claimsIn(reads: readonly etcd.Operation[], call: Call): Promise<readonly FoundClaim[]> {
+  async #claimsIn(reads: readonly etcd.Operation[], call: Call): Promise<readonly EtcdClaim[]> {
     const { kvs, revision } = await etcd.readAll(this.#connection.client, reads, call)
     return new Found(this.#keys, kvs, revision).name.claims
   }

@@ -11,7 +11,7 @@ import * as etcd from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import type { Keys } from './keys.ts'
 import { claimsAt } from './names.ts'
-import { foundClaim } from './records.ts'
+import { etcdClaim } from './records.ts'
 
 const DELETED = 1
 
@@ -79,7 +79,7 @@ function teller(keys: Keys, together: readonly etcd.Event[]): (event: etcd.Event
       return { kind: 'data', name: key.name, ...by, token: BigInt(token) }
     }
     const stored = type === DELETED ? prev_kv : kv
-    const claim = stored === undefined ? null : foundClaim(stored, key)
+    const claim = stored === undefined ? null : etcdClaim(stored, key)
     if (claim === null) return null
     if (type !== DELETED) return toldOf(claim, claim.granted ? 'acquired' : 'waiting')
     if (!claim.granted) return toldOf(claim, 'gave-up')

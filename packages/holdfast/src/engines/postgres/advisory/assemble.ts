@@ -11,8 +11,10 @@ import {
   checkClientOptions,
   checkServer,
   isPostgresJs,
+  type OwnClient,
   type PgPool,
   postgresDatabase,
+  withinContact,
 } from '../client/index.ts'
 import { checkSchemaOptions, ensureTables } from '../tables/tables.ts'
 import { PostgresAdvisoryBackend } from './backend.ts'
@@ -67,7 +69,7 @@ const direct = new WeakSet<PgPool>()
 /** As `postgresAdvisory`, with a view of what it does. `end`: ends the client with the backend. */
 export async function openPostgresAdvisory(
   options: PostgresAdvisoryOptions,
-  { end }: { readonly end?: () => Promise<void> } = {},
+  { end, connectMs = defaults.callTimeoutMs }: Partial<OwnClient> = {},
 ): Promise<PostgresAdvisoryBackend> {
   checkClientOptions('postgresAdvisory options', options)
   checkKnownOptions('postgresAdvisory options', options, knownOptions)
@@ -82,10 +84,13 @@ export async function openPostgresAdvisory(
     )
   const database = postgresDatabase(client, { backend: NAME, clock })
   try {
-    await checkServer(database, SERVER)
-    if (!direct.has(client)) await refuseTransactionPooler(database)
-    direct.add(client)
-    const { origin } = await ensureTables(database, advisoryPart, schema, { create })
+    const terms = { backend: NAME, clock, limitMs: connectMs + defaults.callTimeoutMs }
+    const { origin } = await withinContact(database, terms, async (contact) => {
+      await checkServer(contact, SERVER)
+      if (!direct.has(client)) await refuseTransactionPooler(database)
+      direct.add(client)
+      return ensureTables(contact, advisoryPart, schema, { create })
+    })
     const connection = new Connection({
       database,
       schema,

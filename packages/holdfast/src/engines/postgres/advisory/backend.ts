@@ -2,12 +2,14 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { UnsupportedError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
+import { raisedTtlMs } from '../../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,
   BackendSession,
   Call,
   Finding,
+  HolderKey,
   NameState,
   OperatorCall,
   Page,
@@ -90,10 +92,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     return serverFindings(facts, this.#connection.database)
   }
 
-  async check(
-    { name, id, token }: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const holders = await seenHolders(this.#connection, name, call)
     return holders.some((holder) => holder.id === id && holder.token === String(token))
   }
@@ -133,7 +132,7 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
   }
 
   async #open({ id, ttlMs: asked, holder }: SessionRequest, call: Call): Promise<AdvisorySession> {
-    const ttlMs = Math.ceil(asked)
+    const ttlMs = raisedTtlMs(this.info, asked)
     // Operators can reach the session from its first moment on.
     const listening = this.#connection.listener.ready()
     const since = instantOf(this.clock)

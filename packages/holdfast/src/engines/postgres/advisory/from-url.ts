@@ -13,6 +13,6 @@ interface Parameters {
 
 export async function openFromUrl(url: LockerUrl): Promise<Backend<'fenced'>> {
   const options = url.options<Parameters>({ schema: asText, key: asOneOf('hashtext') }, connectionParameters)
-  const { client, end } = await poolFromUrl(url.location, url.parameters, () => loadPeer('pg'))
-  return onOwnClient(end, () => openPostgresAdvisory({ ...options, client }, { end }))
+  const { client, end, connectMs } = await poolFromUrl(url.location, url.parameters, () => loadPeer('pg'))
+  return onOwnClient(end, () => openPostgresAdvisory({ ...options, client }, { end, connectMs }))
 }

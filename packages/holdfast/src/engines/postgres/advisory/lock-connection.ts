@@ -13,6 +13,7 @@ import { onAborted } from '../../../base/aborting.ts'
 import { BackendUnavailableError, InvalidArgumentError } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
+import { settledWithin } from '../../../base/within.ts'
 import type { Call, SessionRequest } from '../../../spi.ts'
 import type { DedicatedConnection, Parameter, Row } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
@@ -104,9 +105,8 @@ export class LockConnection {
     // If the server does not get this, the end of the connection says the same.
     if (!this.#hasEnded) {
       const { clock, sql } = this.#connection
-      const timer = clock.setTimer(LEAVE_WITHIN_MS, () => this.drop(), { keepsProcessAlive: true })
-      await this.run(sql.leave, [this.key]).catch(ignore)
-      timer.cancel()
+      const leaving = this.run(sql.leave, [this.key])
+      await settledWithin(clock, LEAVE_WITHIN_MS, leaving, { keepsProcessAlive: true }).catch(ignore)
     }
     this.#hasEnded = true
     await this.#dedicated.close()

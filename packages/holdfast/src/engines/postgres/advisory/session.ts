@@ -20,6 +20,8 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import { asUnavailable } from '../client/index.ts'
 import { Claims, collision, type SessionClaim } from './claims.ts'
@@ -124,9 +126,9 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
 
   async release(
     { name, attempt, grantId }: GrantedClaim,
-    _options: { readonly keepForMs: number },
+    _options: ReleaseTerms,
     call: Call,
-  ): Promise<'released' | 'not-held'> {
+  ): Promise<ReleaseResult> {
     this.#connection.lifetime.begin(call)
     const claim = this.#claims.get(attempt)
     if (claim?.state !== 'held' || claim.name !== name || String(claim.token) !== grantId) return 'not-held'

@@ -115,7 +115,7 @@ function isUnwelcomed(error: unknown): boolean {
 }
 
 const CHECK_ADDRESS = '. Check that PostgreSQL runs, and the host and port of the client'
-const SPEAKS_OTHERWISE = `${CHECK_ADDRESS}: what listens there may be another kind of server`
+export const SPEAKS_OTHERWISE = `${CHECK_ADDRESS}: what listens there may be another kind of server`
 
 /**
  * The wait for the synchronous standby was cancelled: the commit is done here, and may be gone after a fail-over.

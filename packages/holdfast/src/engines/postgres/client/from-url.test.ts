@@ -4,9 +4,14 @@ import { createServer, type Server as NetServer, type Socket } from 'node:net'
 import { startProxy } from 'holdfast-lab/faults'
 import { startPostgres, wanted } from 'holdfast-lab/servers'
 import pg from 'pg'
+import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { until } from '../../../../test/postgres/stage.ts'
+import type { Clock } from '../../../base/clock.ts'
 import { openLocker } from '../../../open.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { openPostgresAdvisory } from '../advisory/assemble.ts'
+import { openPostgres } from '../locks/assemble.ts'
 import { postgresDatabase } from './database.ts'
 import { postgresClientFromUrl } from './from-url.ts'
 
@@ -46,6 +51,43 @@ describe.each(libraries)('a client of $name from a URL', ({ name, load }) => {
     await end()
     expect(await asked).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
     if (listening !== null) expect(await listening).toMatchObject({ outcome: 'not-applied' })
+    await until('nothing is left', () => sockets.size === 0)
+  })
+
+  test('G11 a client of the user’s own that has no limit does not keep first contact waiting, and it says what to do', async () => {
+    const port = Number(/:(\d+)/.exec(location)?.[1])
+    const pool = new pg.Pool({ host: '127.0.0.1', port, user: 'somebody' })
+    const sql = postgres({ host: '127.0.0.1', port, user: 'somebody', connect_timeout: 3_600 })
+    const opens: readonly ((clock: Clock) => Promise<unknown>)[] =
+      name === 'pg'
+        ? [
+            (clock) => openPostgres({ client: pool, clock }),
+            (clock) => openPostgresAdvisory({ client: pool, clock }),
+          ]
+        : [(clock) => openPostgres({ client: sql, clock })]
+    for (const open of opens) {
+      const clock = createFakeClock()
+      const before = sockets.size
+      let isSettled = false
+      const failed = open(clock)
+        .catch((error: unknown) => error)
+        .finally(() => {
+          isSettled = true
+        })
+      await until('it knocks', () => sockets.size > before)
+      await clock.advance(9_999)
+      expect(isSettled).toBe(false)
+      await clock.advance(1)
+      expect(await failed).toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+        outcome: 'not-applied',
+        message: expect.stringMatching(
+          /no answer within 10000 ms\. Check that PostgreSQL runs, and the host and port/,
+        ),
+      })
+    }
+    for (const socket of sockets) socket.destroy()
+    await Promise.all([pool.end(), sql.end({ timeout: 0 })])
     await until('nothing is left', () => sockets.size === 0)
   })
 

@@ -16,8 +16,13 @@ export interface PostgresLibraries {
   postgres(): Promise<unknown>
 }
 
-export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> {
+export interface OpenedPostgresClient<C extends PostgresClient = PostgresClient> extends OwnClient {
   readonly client: C
+}
+
+export interface OwnClient {
+  /** How long the client waits for a connection. */
+  readonly connectMs: number
   end(): Promise<void>
 }
 
@@ -119,7 +124,7 @@ function withPg(Pool: PoolClass, { url, connectSeconds }: Target): OpenedPostgre
     connectionTimeoutMillis: connectSeconds * 1_000,
     stream: sockets.create,
   })
-  return { client: pool, end: () => sockets.endWithin(() => pool.end()) }
+  return { client: pool, connectMs: connectSeconds * 1_000, end: () => sockets.endWithin(() => pool.end()) }
 }
 
 /** postgres.js would wait for up to 20 s before it connects again, and so be back long after the server is. */
@@ -141,5 +146,5 @@ function withPostgresJs(
     connect_timeout: connectSeconds,
     backoff: reconnectSeconds,
   })
-  return { client, end: () => client.end({ timeout: 1 }) }
+  return { client, connectMs: connectSeconds * 1_000, end: () => client.end({ timeout: 1 }) }
 }

@@ -19,10 +19,11 @@ export {
 } from './database.ts'
 export { asUnavailable, isStandbyWarning, outcomeOf, remedyOf, sqlStateOf } from './failures.ts'
 export { readServerFacts, type ServerFacts, serverFindings, unseenWarnings } from './findings.ts'
-export { checkServer } from './first-contact.ts'
+export { type Contact, checkServer, withinContact } from './first-contact.ts'
 export {
   connectionParameters,
   type OpenedPostgresClient,
+  type OwnClient,
   type PostgresLibraries,
   poolFromUrl,
   postgresClientFromUrl,

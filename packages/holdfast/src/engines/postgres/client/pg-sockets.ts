@@ -5,7 +5,8 @@
 
 import { Socket } from 'node:net'
 import type { Clock } from '../../../base/clock.ts'
-import { withLimit } from '../../../base/within.ts'
+import { ignore } from '../../../base/ignore.ts'
+import { settledWithin } from '../../../base/within.ts'
 
 /** How long the server may take to answer the end of a connection. */
 const END_WITHIN_MS = 1_000
@@ -35,14 +36,9 @@ export class PgSockets {
     for (const socket of this.#open) socket.destroy()
   }
 
-  /** `end` ends the connections in an orderly way. What is still open after a second is closed by force. */
+  /** `end` ends the connections in an orderly way. What is still open after a second, or after it fails, is closed by force. */
   async endWithin(end: () => Promise<unknown>): Promise<void> {
-    await withLimit(
-      this.#clock,
-      END_WITHIN_MS,
-      (limit) => Promise.race([end(), new Promise<void>((resolve) => limit.onCancel(resolve))]),
-      { keepsProcessAlive: true },
-    )
+    await settledWithin(this.#clock, END_WITHIN_MS, end(), { keepsProcessAlive: true }).catch(ignore)
     this.destroy()
   }
 }

@@ -9,7 +9,7 @@
  * away between the two, and the client waits for ever.
  */
 
-import { cancelledCall, onAborted, unlessAborted } from '../../../base/aborting.ts'
+import { cancelledCall, onAborted, unlessAborted, unlessStopped } from '../../../base/aborting.ts'
 import { afterThisTurn } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
@@ -133,10 +133,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
         .finally(() => {
           hasEnded = true
         })
-      const ended = Promise.withResolvers<never>()
-      const stop =
-        until === undefined ? ignore : onAborted(until, () => commitIsSent || ended.reject(until.reason))
-      await Promise.race([running, ended.promise]).finally(stop)
+      await unlessStopped(running, (stop) => onAborted(until, ({ reason }) => commitIsSent || stop(reason)))
     } catch (error) {
       if (failure !== undefined) throw failure.error
       if (commitIsSent) throw asUnavailable(this.#backend, 'the transaction failed', error)

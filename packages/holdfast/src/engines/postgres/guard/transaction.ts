@@ -16,6 +16,7 @@
  */
 
 import { onAborted } from '../../../base/aborting.ts'
+import { Cancellation, unlessCancelled } from '../../../base/cancellation.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
@@ -61,9 +62,8 @@ export function transact<T>(
   const { database, isolation, signal, clock, leaseEnd, maxIdleMs } = terms
   let failedEffect: { readonly error: unknown } | undefined
   let phase: 'opening' | 'effect' | 'ending' | 'committing' = 'opening'
-  /** Rejects when the caller need not wait for the transaction any more. */
-  const left = Promise.withResolvers<never>()
-  left.promise.catch(ignore)
+  /** The caller need not wait for the transaction any more. */
+  const left = new Cancellation()
   /** For the statements before the effect. Those after it must not be cut off by it. */
   const opening = new AbortController()
   let isEndedWithLease = false
@@ -73,13 +73,13 @@ export function transact<T>(
   const cancel = () => {
     if (phase === 'opening') {
       opening.abort(signal?.reason)
-      left.reject(signal?.reason)
+      left.cancel(signal?.reason)
     } else if (phase === 'ending') {
-      void over().then(() => left.reject(signal?.reason))
+      void over().then(() => left.cancel(signal?.reason))
     } else if (phase === 'committing') {
       const cause = signal?.reason
       const what = 'cancelled before the commit was answered'
-      left.reject(new BackendUnavailableError('postgres', what, 'unknown', { cause }))
+      left.cancel(new BackendUnavailableError('postgres', what, 'unknown', { cause }))
     }
   }
   const endWithLease = () => {
@@ -87,7 +87,7 @@ export function transact<T>(
     isEndedWithLease = true
     const { reason } = leaseEnd.signal
     if (phase === 'opening') opening.abort(reason)
-    left.reject(reason)
+    left.cancel(reason)
   }
   const throwIfEnded = () => {
     signal?.throwIfAborted()
@@ -123,7 +123,7 @@ export function transact<T>(
   const stopWatching = onAborted(leaseEnd.signal, endWithLease)
   const tell = async (): Promise<T> => {
     try {
-      return await Promise.race([done, left.promise])
+      return await unlessCancelled(done, left)
     } catch (error) {
       if (signal?.aborted && phase === 'opening') throw signal.reason
       // After a loss the caller gets LEASE_LOST, not the connection's error.

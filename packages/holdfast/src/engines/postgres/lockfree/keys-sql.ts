@@ -43,7 +43,7 @@ DECLARE
   at timestamptz;
   is_takeover boolean;
 BEGIN
-  -- A claim that a crash or a fail-over could take back would let its token be drawn twice (T68).
+  -- A claim that a crash or a fail-over could take back would let its token be drawn twice (T68, tokens lost in a crash).
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;

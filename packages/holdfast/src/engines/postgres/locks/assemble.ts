@@ -6,7 +6,13 @@ import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
 import { checkIdentity } from '../../../kit/backend-kit.ts'
 import { describeInfo } from '../../../kit/info.ts'
-import { checkClientOptions, type PostgresClient, postgresDatabase } from '../client/index.ts'
+import {
+  checkClientOptions,
+  type OwnClient,
+  type PostgresClient,
+  postgresDatabase,
+  withinContact,
+} from '../client/index.ts'
 import { checkSchemaOptions } from '../tables/tables.ts'
 import { PostgresBackend } from './backend.ts'
 import { Connection } from './connection.ts'
@@ -29,12 +35,10 @@ export interface PostgresOptions {
   readonly pollMs?: number
 }
 
-/** Further parts: those that tests may replace, and those that `openLocker` needs. */
-export interface Surroundings {
+/** Further parts: those that tests may replace, and a client of `openLocker`, which is ended with the backend. */
+export interface Surroundings extends Partial<OwnClient> {
   /** SQL of the schema, to plant a fault. */
   readonly schemaSql?: string
-  /** Ends the client with the backend. */
-  readonly end?: () => Promise<void>
 }
 
 const knownOptions = [
@@ -61,14 +65,13 @@ export async function openPostgres(
   const { schema, create } = checkSchemaOptions(options)
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
 
-  const { schemaSql: sql, end } = surroundings
+  const { schemaSql: sql, end, connectMs = defaults.callTimeoutMs } = surroundings
   // A client of our own has no transactions of the user's.
   const database = postgresDatabase(options.client, { spare: end === undefined })
   try {
-    const origin = await ensureSchema(database, schema, {
-      create,
-      ...(sql !== undefined && { sql }),
-    })
+    const terms = { backend: 'postgres', clock, limitMs: connectMs + defaults.callTimeoutMs }
+    const made = { create, ...(sql !== undefined && { sql }) }
+    const origin = await withinContact(database, terms, (contact) => ensureSchema(contact, schema, made))
     const connection = new Connection({
       database,
       schema,

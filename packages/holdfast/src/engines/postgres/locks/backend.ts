@@ -3,7 +3,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
-import { operatorCallExpired, prolongedSince } from '../../../kit/backend-kit.ts'
+import { operatorCallExpired, prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
@@ -12,11 +12,14 @@ import type {
   Call,
   CapacityChange,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -55,7 +58,8 @@ export class PostgresBackend implements Backend<'fenced'> {
   }
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
-    const { id, holder, ttlMs } = request
+    const { id, holder } = request
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
     const since = instantOf(this.clock)
     const [row] = await this.#query(call, 'openSession', [id, holder, ttlMs])
     if (row === undefined) throw new InvalidArgumentError('id', 'belongs to a session of another namespace.')
@@ -92,11 +96,7 @@ export class PostgresBackend implements Backend<'fenced'> {
     return this.#connection.diagnose(call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
-    const { name, token, id } = holder
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     return (await this.#query(call, 'check', [name, String(token), id])).length > 0
   }
 
@@ -110,18 +110,14 @@ export class PostgresBackend implements Backend<'fenced'> {
     return Number(released)
   }
 
-  async resize(
-    name: string,
-    { from, to }: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, { from, to }: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const [, , kind] = await this.#operate(call, 'resize', [name, from, to])
-    return kind as 'resized' | 'in-use' | 'changed'
+    return kind as ResizeResult
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const [, , kind] = await this.#operate(call, 'forget', [name, data])
-    return kind as 'forgotten' | 'in-use' | 'changed'
+    return kind as ForgetResult
   }
 
   watch(prefix: string, { cursor }: { readonly cursor?: string }, call: Call): AsyncIterable<WatchEvent> {

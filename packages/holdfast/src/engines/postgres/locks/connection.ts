@@ -19,7 +19,7 @@ import { type AnswerRow, openBatches, type Request } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
 import { type Statements, statementsFor } from './statements.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { PostgresWaitingRoom } from './waiting-room.ts'
 import { Watchers } from './watch.ts'
 
 export interface ConnectionOptions {
@@ -53,7 +53,7 @@ export class Connection {
     looks: 0,
     listens: 0,
   }
-  readonly room: WaitingRoom
+  readonly room: PostgresWaitingRoom
   readonly watchers: Watchers
   readonly sql: Statements
   /** Where this process listens. */
@@ -76,7 +76,7 @@ export class Connection {
     this.clock = clock
     this.#lifetime = new Lifetime('postgres', clock)
     this.sql = statementsFor(options.schema)
-    this.room = new WaitingRoom({
+    this.room = new PostgresWaitingRoom({
       clock,
       random,
       pollMs,

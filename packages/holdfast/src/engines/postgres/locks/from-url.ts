@@ -9,6 +9,6 @@ import { openPostgres } from './assemble.ts'
 export async function openFromUrl(url: LockerUrl): Promise<Backend<'fenced'>> {
   const options = url.options<{ schema: string }>({ schema: asText }, connectionParameters)
   const libraries = { pg: () => loadPeer('pg'), postgres: () => loadPeer('postgres') }
-  const { client, end } = await postgresClientFromUrl(url.location, url.parameters, libraries)
-  return onOwnClient(end, () => openPostgres({ ...options, client }, { end }))
+  const { client, end, connectMs } = await postgresClientFromUrl(url.location, url.parameters, libraries)
+  return onOwnClient(end, () => openPostgres({ ...options, client }, { end, connectMs }))
 }

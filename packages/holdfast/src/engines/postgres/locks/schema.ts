@@ -1,6 +1,6 @@
 /** The tables and functions in the user's database. The registry in `engines/postgres/tables/tables.ts` creates them. */
 import { UnsupportedError } from '../../../base/errors.ts'
-import { checkServer, type PostgresDatabase } from '../client/index.ts'
+import { type Contact, checkServer } from '../client/index.ts'
 import { ensureTables, READ_AND_WRITE, type TablePart, tablesSql } from '../tables/tables.ts'
 import { claims } from './sql/claims.ts'
 import { events } from './sql/events.ts'
@@ -43,13 +43,13 @@ export function schemaSql(schema: string): string {
 
 /** Makes the schema if there is none. Returns its origin. `sql` is for tests. */
 export async function ensureSchema(
-  database: PostgresDatabase,
+  contact: Contact,
   schema: string,
   options: { readonly create: boolean; readonly sql?: string },
 ): Promise<string> {
-  const isolation = await checkServer(database, SERVER)
+  const isolation = await checkServer(contact, SERVER)
   if (isolation !== 'read committed') throw wrongIsolation(isolation)
-  const { origin } = await ensureTables(database, lockTables, schema, options)
+  const { origin } = await ensureTables(contact, lockTables, schema, options)
   return origin
 }
 

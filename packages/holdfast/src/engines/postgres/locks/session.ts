@@ -16,11 +16,13 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import { arrayLiteral } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 import type { Connection } from './connection.ts'
-import type { RecordedGrant, Waiter } from './waiting-room.ts'
+import type { PostgresWaiter, RecordedGrant } from './waiting-room.ts'
 
 export class PostgresSession extends SessionBase<'fenced'> implements BackendSession<'fenced'> {
   readonly #connection: Connection
@@ -56,8 +58,10 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     const unlisted: Claim[] = []
     const granted: Grant<'fenced'>[] = []
     for (const [kind, name, attempt, token, data] of rows) {
-      if (kind === 'lost') lost.push(lostClaim(attempt, data as LossReason, token))
-      else if (kind === 'unlisted') unlisted.push({ name, attempt })
+      if (kind === 'lost') {
+        // With the operator's words, if it was released by force.
+        lost.push({ attempt, reason: data as LossReason, ...(token !== null && { detail: token }) })
+      } else if (kind === 'unlisted') unlisted.push({ name, attempt })
       else if (kind === 'granted') {
         const news = { token: BigInt(token ?? 0), data }
         granted.push(this.grantOf({ name, attempt }, news))
@@ -78,7 +82,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     const { room } = this.#connection
     return new Promise((resolve, reject) => {
       const granted = (news: RecordedGrant) => this.#granted(request, news)
-      const waiter: Waiter = { request, call, session: this.#no, granted, resolve, reject }
+      const waiter: PostgresWaiter = { request, call, session: this.#no, granted, resolve, reject }
       room.ask(waiter)
       this.#ask(request, true, call)
         .then((answer) => this.#queued(waiter, answer))
@@ -97,11 +101,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return kind === 'stored' ? 'stored' : 'not-held'
   }
 
-  async release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  async release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     const item = { op: 'r' as const, ...this.#own(claim), token: claim.grantId, ms: keepForMs }
     const [, , kind] = await this.#connection.apply(item, call)
     if (keepForMs > 0) this.#connection.noteClosedName()
@@ -129,7 +129,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return this.asking(request, () => this.#connection.apply(asked, call))
   }
 
-  #queued(waiter: Waiter, answer: AnswerRow): void {
+  #queued(waiter: PostgresWaiter, answer: AnswerRow): void {
     const { request, call } = waiter
     const { room } = this.#connection
     const [, , kind, , , ms = null] = answer
@@ -163,11 +163,6 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
   #granted(claim: Claim, news: RecordedGrant) {
     return { kind: 'granted' as const, grant: this.grantOf(claim, news) }
   }
-}
-
-/** `detail`: the operator's words, if it was released by force. */
-function lostClaim(attempt: string, reason: LossReason, detail: string | null): LostClaim {
-  return detail === null ? { attempt, reason } : { attempt, reason, detail }
 }
 
 /** See `keep_alive` in `sql/sessions.ts`. */

@@ -5,7 +5,7 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { Looks } from '../../../kit/looks.ts'
-import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/waiting-room.ts'
+import { type Waiter, WaitingRoom } from '../../../kit/waiting-room.ts'
 import { arrayLiteral, type Parameter } from '../client/index.ts'
 import type { AnswerRow } from './batches.ts'
 
@@ -16,9 +16,9 @@ export interface RecordedGrant {
 }
 
 /** `session`: the number of its row. */
-export type Waiter = AnyWaiter<'fenced', RecordedGrant> & { readonly session: number }
+export type PostgresWaiter = Waiter<'fenced', RecordedGrant> & { readonly session: number }
 
-export interface WaitingRoomOptions {
+export interface PostgresRoomOptions {
   readonly clock: Clock
   readonly random: Random
   readonly pollMs: number
@@ -33,11 +33,11 @@ const SPREAD_MS = 3
 /** A waiter that is due again at once was not settled by the last look; it is looked at again, but not in a hot loop. */
 const SHORTEST_PAUSE_MS = 10
 
-export class WaitingRoom extends Room<Waiter, RecordedGrant> {
-  readonly #options: WaitingRoomOptions
+export class PostgresWaitingRoom extends WaitingRoom<PostgresWaiter, RecordedGrant> {
+  readonly #options: PostgresRoomOptions
   readonly #looks: Looks
 
-  constructor(options: WaitingRoomOptions) {
+  constructor(options: PostgresRoomOptions) {
     super({ backend: 'postgres', onEmpty: () => this.#looks.stop() })
     this.#options = options
     const { clock, random, pollMs, isTold } = options
@@ -52,7 +52,7 @@ export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   }
 
   /** The waiter is queued, and time alone may change something in so many milliseconds. False if its wait is over already. */
-  queued(waiter: Waiter, dueInMs: number | null): boolean {
+  queued(waiter: PostgresWaiter, dueInMs: number | null): boolean {
     if (!this.enter(waiter)) return false
     if (dueInMs === null) this.#looks.expectNews()
     else this.#due(waiter.request.name, dueInMs)

@@ -117,13 +117,8 @@ export class Watchers extends LogWatchers<Position> {
     return { at: { log, seen: String(now?.[3]) }, restart: `${log}/gap`, holders: holders.map(toldOf) }
   }
 
-  cursorOf(at: Position): string {
-    return cursorOf(at)
-  }
-
-  positionAt(cursor: string): Position | null {
-    return positionAt(cursor)
-  }
+  readonly cursorOf = cursorOf
+  readonly positionAt = positionAt
 
   protected async readFrom({ log, seen, page }: Position): Promise<LogPage<Position> | null> {
     const { namespace, query } = this.#options

@@ -10,19 +10,13 @@
  * before the commit leaves nothing.
  */
 
-import { type Cancellation, unlessCancelled } from '../../../base/cancellation.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
-import {
-  BackendUnavailableError,
-  InvalidArgumentError,
-  quote,
-  UnsupportedError,
-} from '../../../base/errors.ts'
-import { withLimit } from '../../../base/within.ts'
+import { InvalidArgumentError, quote, UnsupportedError } from '../../../base/errors.ts'
 import { typedStep } from '../client/conflicts.ts'
 import type { PostgresDatabase, SqlRunner } from '../client/database.ts'
 import { remedyOf, sqlStateOf } from '../client/failures.ts'
+import { withinContact } from '../client/first-contact.ts'
 import { checkIdentifier, quoteIdentifier, quoteText } from '../client/identifiers.ts'
 
 const DEFAULT_SCHEMA = 'holdfast'
@@ -127,23 +121,11 @@ export async function prepareTables(
   schema: string,
   { create, clock }: { readonly create: boolean; readonly clock: Clock },
 ): Promise<string> {
-  const limitMs = defaults.callTimeoutMs
-  // Nothing has been begun of the caller's request.
-  const reason = () =>
-    new BackendUnavailableError('postgres', `no answer within ${limitMs} ms`, 'not-applied')
-  const work = async (limit: Cancellation) => {
-    const { signal } = limit
-    const limited: SqlRunner = { query: (text, parameters) => database.query(text, parameters, { signal }) }
-    try {
-      return await unlessCancelled(
-        typedStep(() => ensureTables(limited, part, schema, { create })),
-        limit,
-      )
-    } catch (error) {
-      throw limit.cancelled ? limit.reason : error
-    }
-  }
-  return (await withLimit(clock, limitMs, work, { reason, keepsProcessAlive: true })).origin
+  const terms = { backend: 'postgres', clock, limitMs: defaults.callTimeoutMs }
+  const { origin } = await withinContact(database, terms, (contact) =>
+    typedStep(() => ensureTables(contact, part, schema, { create })),
+  )
+  return origin
 }
 
 /** Null: the part is not there. */

@@ -180,12 +180,10 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       await lease.release()
       close()
       await until('it has ended', () => !ClientState.of(client).isReady)
-      const startMs = performance.now()
       await assert.rejects(
-        locker.acquire('y', { waitMs: 60_000 }),
+        locker.acquire('y', { waitMs: Number.POSITIVE_INFINITY }),
         (error) => isHoldfastError(error, 'UNSUPPORTED') && /close it after Holdfast/.test(error.message),
       )
-      assert(performance.now() - startMs < 30_000)
       await locker.close({ graceMs: 0 })
     })
 
@@ -260,9 +258,8 @@ describe.runIf(wanted('redis'))('a client in trouble', () => {
       await (await locker.acquire('x')).release()
       for (const { close } of made.slice(1)) close()
       await until('they have ended', () => !clients.slice(1).some((each) => ClientState.of(each).isReady))
-      const startMs = performance.now()
-      await assert.rejects(locker.acquire('y', { waitMs: 60_000 }), isFinal(/close it after Holdfast/))
-      assert(performance.now() - startMs < 30_000)
+      const asked = locker.acquire('y', { waitMs: Number.POSITIVE_INFINITY })
+      await assert.rejects(asked, isFinal(/close it after Holdfast/))
       await locker.close({ graceMs: 0 })
       made[0]?.close()
       const strangers = servers.map(({ url }) => library.make(url.replace('//', '//nobody:wrong-password@')))

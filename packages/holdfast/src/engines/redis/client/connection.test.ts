@@ -17,8 +17,8 @@ import { type Clock, systemClock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { RedisConnection } from './connection.ts'
+import { slotOf } from './hash-slots.ts'
 import { redisScript } from './script.ts'
-import { slotOf } from './slots.ts'
 
 const remember = redisScript("redis.call('SET', KEYS[1], ARGV[1]); return redis.call('GET', KEYS[1])")
 

@@ -32,7 +32,7 @@ import {
   withoutSecrets,
 } from './failures.ts'
 import { PromptConnections, type Promptness } from './prompt.ts'
-import type { RawConnection, RawNode, RawRedis, RedisReply } from './raw.ts'
+import { evaluation, type RawConnection, type RawNode, type RawRedis, type RedisReply } from './raw.ts'
 import { adapt } from './recognizing.ts'
 import type { RedisScript } from './script.ts'
 import { Subscriber, type Subscription } from './subscriber.ts'
@@ -148,7 +148,7 @@ export class RedisConnection {
     signal: AbortSignal | undefined,
     promptness: Promptness,
   ): Promise<RedisReply> {
-    return this.#prompt.run(script, keys, args, signal, promptness)
+    return this.#prompt.run(keys[0] ?? '', (on) => on.run(script, keys, args, signal), signal, promptness)
   }
 
   /** Why the client does not answer; undefined if nothing is known. */
@@ -245,10 +245,8 @@ export class RedisConnection {
       connection.close()
     }
     const raw: Pick<RawRedis, 'evaluate'> = {
-      evaluate: (command, script, keys, args) => {
-        const prefixed = keys.map((each) => this.keyPrefix + each)
-        return connection.send([command, script, String(keys.length), ...prefixed, ...args])
-      },
+      evaluate: (command, script, keys, args) =>
+        connection.send(evaluation(command, script, this.keyPrefix, keys, args)),
     }
     const run: DedicatedConnection['run'] = (script, keys, args, runSignal) =>
       this.#send('script', runSignal, () => evaluate(raw, script, keys, args))

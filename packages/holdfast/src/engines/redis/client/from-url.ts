@@ -4,9 +4,13 @@
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { type HoldfastError, InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
+import { settledWithin } from '../../../base/within.ts'
 import { ifInstalled, noneInstalled } from '../../../kit/if-installed.ts'
 import type { RedisClient } from './client.ts'
 import { adviceFor, notConnected, reasonOf, redisFailure } from './failures.ts'
+import type { IoRedis } from './ioredis.ts'
+import type { NodeRedisCluster, NodeRedisSingle } from './node-redis.ts'
 
 export interface RedisLibraries {
   ioredis(): Promise<unknown>
@@ -26,6 +30,7 @@ export interface OpeningOptions {
 
 /** A server that has not answered a new connection by then counts as unreachable. Both libraries could wait without an end. */
 const CONNECT_WITHIN_MS = 10_000
+const RECONNECT_PAUSE = { firstMs: 50, longestMs: 2_000 }
 
 /** `redis://user:password@host:port/database`; several hosts, separated by commas, are nodes of one Cluster. */
 export async function redisClientFromUrl(
@@ -35,9 +40,9 @@ export async function redisClientFromUrl(
   { mayBeDown = false, clock = systemClock }: OpeningOptions = {},
 ): Promise<OpenedRedisClient> {
   const urls = urlsOf(scheme, location)
-  const ioredis = (await ifInstalled(libraries.ioredis)) as IoRedis | null
+  const ioredis = (await ifInstalled(libraries.ioredis)) as IoRedisLibrary | null
   if (ioredis !== null) return connected(withIoRedis(ioredis, urls), mayBeDown, clock)
-  const redis = (await ifInstalled(libraries.redis)) as NodeRedis | null
+  const redis = (await ifInstalled(libraries.redis)) as NodeRedisLibrary | null
   if (redis !== null) return connected(withNodeRedis(redis, urls, mayBeDown), mayBeDown, clock)
   throw noneInstalled(scheme, ['ioredis', 'redis'])
 }
@@ -89,23 +94,15 @@ interface Made {
   close(): void
 }
 
-interface IoRedis {
-  Redis: new (url: string, options: object) => IoRedisInstance
-  Cluster: new (urls: string[], options: object) => IoRedisInstance
+/** A `Redis` or a `Cluster`. */
+type IoRedisOpened = Pick<IoRedis, 'stream' | 'on' | 'call' | 'connect' | 'disconnect'>
+
+interface IoRedisLibrary {
+  Redis: new (url: string, options: object) => IoRedisOpened
+  Cluster: new (urls: string[], options: object) => IoRedisOpened
 }
 
-interface IoRedisInstance {
-  /** The socket of a `Redis`, which is in its types and not in its documents; a `Cluster` has none. */
-  readonly stream?: { unref?(): void }
-  on(event: 'error', listener: (error: unknown) => void): unknown
-  on(event: 'connect', listener: () => void): unknown
-  on(event: '+node', listener: (node: IoRedisInstance) => void): unknown
-  call(command: string, ...args: string[]): Promise<unknown>
-  connect(): Promise<void>
-  disconnect(): void
-}
-
-function withIoRedis({ Redis, Cluster }: IoRedis, urls: string[]): Made {
+function withIoRedis({ Redis, Cluster }: IoRedisLibrary, urls: string[]): Made {
   const [first = ''] = urls
   const client =
     urls.length > 1 ? new Cluster(urls, { lazyConnect: true }) : new Redis(first, { lazyConnect: true })
@@ -130,37 +127,22 @@ function withIoRedis({ Redis, Cluster }: IoRedis, urls: string[]): Made {
  * A forgotten `close` must not keep the process alive. What keeps it alive while a call is pending is the timer of that
  * call, so the connection itself never has to.
  */
-function unrefEveryConnection(redis: IoRedisInstance): void {
+function unrefEveryConnection(redis: IoRedisOpened): void {
   redis.on('connect', () => redis.stream?.unref?.())
 }
 
-interface NodeRedis {
+type Cluster = Pick<NodeRedisSingle, 'isOpen' | 'on' | 'connect' | 'destroy'> &
+  Pick<NodeRedisCluster, 'masters' | 'nodeClient'>
+
+interface NodeRedisLibrary {
   createClient(options: { url: string; socket: object }): NodeRedisSingle
-  createCluster(options: { rootNodes: { url: string }[]; defaults: { socket: object } }): NodeRedisCluster
+  createCluster(options: { rootNodes: { url: string }[]; defaults: { socket: object } }): Cluster
 }
 
-interface NodeRedisInstance {
-  readonly isOpen: boolean
-  on(event: 'error', listener: (error: unknown) => void): unknown
-  connect(): Promise<unknown>
-  destroy(): void
-}
-
-interface NodeRedisSingle extends NodeRedisInstance {
-  /** Unrefs its connections, also those to come. */
-  unref(): void
-}
-
-interface NodeRedisCluster extends NodeRedisInstance {
-  readonly masters: readonly object[]
-  nodeClient(node: object): Promise<NodeRedisSingle> | NodeRedisSingle
-  on(event: 'error' | 'node-ready', listener: (told: unknown) => void): unknown
-}
-
-function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): Made {
+function withNodeRedis(library: NodeRedisLibrary, urls: string[], mayBeDown: boolean): Made {
   // By itself the library would go on trying for ever, also the very first time.
   let hasConnected = mayBeDown
-  const reconnectStrategy = (tries: number) => hasConnected && Math.min(50 * 2 ** Math.min(tries, 6), 2_000)
+  const reconnectStrategy = (tries: number) => hasConnected && growingPauseMs(tries, RECONNECT_PAUSE)
   const socket = { reconnectStrategy }
   const [url = ''] = urls
   const client =
@@ -181,7 +163,7 @@ function withNodeRedis(library: NodeRedis, urls: string[], mayBeDown: boolean): 
   }
 }
 
-function unrefEveryPrimary(cluster: NodeRedisCluster): void {
+function unrefEveryPrimary(cluster: Cluster): void {
   for (const node of cluster.masters)
     Promise.resolve(cluster.nodeClient(node)).then(
       (client) => client.unref(),
@@ -200,20 +182,13 @@ async function connected(made: Made, mayBeDown: boolean, clock: Clock): Promise<
   // A client that goes on trying tells it by events; the first failure is told below.
   connecting.catch(() => {})
   if (mayBeDown) return opened
-  const tooLate = Promise.withResolvers<never>()
-  const timer = clock.setTimer(
-    CONNECT_WITHIN_MS,
-    () => tooLate.reject(new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)),
-    { keepsProcessAlive: true },
-  )
+  const reason = () => new Error(`the server has not answered within ${CONNECT_WITHIN_MS} ms`)
   try {
-    await Promise.race([connecting, tooLate.promise])
+    await settledWithin(clock, CONNECT_WITHIN_MS, connecting, { reason, keepsProcessAlive: true })
     return opened
   } catch (error) {
     made.close()
     throw isHoldfastError(error) ? error : couldNotConnect(lastError ?? error)
-  } finally {
-    timer.cancel()
   }
 }
 

@@ -14,6 +14,7 @@ export {
   type RedisLibraries,
   redisClientFromUrl,
 } from './from-url.ts'
+export { hashTagOf, slotOf } from './hash-slots.ts'
 export { escapeGlob } from './key-text.ts'
 export { LockKeys } from './lock-keys.ts'
 export { OwnConnections } from './own-connections.ts'
@@ -43,5 +44,4 @@ export {
   textOf,
   unchecked,
 } from './server-findings.ts'
-export { hashTagOf, slotOf } from './slots.ts'
 export type { Subscription } from './subscriber.ts'

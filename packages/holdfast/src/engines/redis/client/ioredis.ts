@@ -1,5 +1,6 @@
 /** ioredis 5 and 6: `Redis` (one server, or through Sentinel) and `Cluster`. */
 import type { IoRedisClient } from './client.ts'
+import { slotOf } from './hash-slots.ts'
 import { opened } from './opening.ts'
 import {
   type RawConnection,
@@ -8,11 +9,11 @@ import {
   type RawSubscriber,
   UNKNOWN_ADDRESS,
 } from './raw.ts'
-import { slotOf } from './slots.ts'
 
 /** Methods that we use beyond what tells the libraries apart. */
-interface IoRedis {
+export interface IoRedis {
   readonly status: string
+  /** The socket of a `Redis`, which is in its types and not in its documents; a `Cluster` has none. */
   readonly stream?: { unref?(): void; destroy?(): void }
   readonly options: {
     readonly keyPrefix?: string

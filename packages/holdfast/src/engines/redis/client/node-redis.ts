@@ -1,17 +1,18 @@
 /** node-redis 5 and 6: what `createClient` and `createCluster` return. */
 import { InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
 import type { NodeRedisClient } from './client.ts'
+import { slotOf } from './hash-slots.ts'
 import { opened } from './opening.ts'
 import {
+  evaluation,
   type RawConnection,
   type RawNode,
   type RawRedis,
   type RawSubscriber,
   UNKNOWN_ADDRESS,
 } from './raw.ts'
-import { slotOf } from './slots.ts'
 
-interface Single {
+export interface NodeRedisSingle {
   readonly isOpen: boolean
   readonly isReady: boolean
   readonly options?: {
@@ -21,8 +22,9 @@ interface Single {
   }
   sendCommand(args: readonly string[]): Promise<unknown>
   withTypeMapping(mapping: object): this
-  duplicate(overrides: object): Single
+  duplicate(overrides: object): NodeRedisSingle
   connect(): Promise<unknown>
+  /** Unrefs its connections, also those to come. */
   unref(): void
   destroy(): void
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>
@@ -37,13 +39,13 @@ interface ClusterNode {
   readonly address: string
 }
 
-interface NodeRedisCluster {
+export interface NodeRedisCluster {
   readonly isOpen: boolean
   readonly masters: readonly ClusterNode[]
   readonly slots: readonly ({ readonly master: ClusterNode } | undefined)[]
   sendCommand(firstKey: string | undefined, isReadonly: boolean, args: readonly string[]): Promise<unknown>
   withTypeMapping(mapping: object): this
-  nodeClient(node: ClusterNode): Promise<Single> | Single
+  nodeClient(node: ClusterNode): Promise<NodeRedisSingle> | NodeRedisSingle
   eval: Eval
 }
 
@@ -54,10 +56,10 @@ export function adaptNodeRedis(client: NodeRedisClient): RawRedis {
       'client',
       'must not be of createSentinel: it offers no connection of its own to the primary. Use ioredis with Sentinel.',
     )
-  return adaptSingle(client as unknown as Single)
+  return adaptSingle(client as unknown as NodeRedisSingle)
 }
 
-function adaptSingle(client: Single): RawRedis {
+function adaptSingle(client: NodeRedisSingle): RawRedis {
   const keyPrefix = String(client.options?.keyPrefix ?? '')
   // A mapping that the user has set for their own commands (say, strings as buffers) must not change our answers.
   const plain = client.withTypeMapping({})
@@ -83,7 +85,7 @@ function adaptSingle(client: Single): RawRedis {
 function adaptCluster(cluster: NodeRedisCluster): RawRedis {
   const plain = cluster.withTypeMapping({})
   let turn = 0
-  const nodeClient = async (node: ClusterNode | undefined): Promise<Single> => {
+  const nodeClient = async (node: ClusterNode | undefined): Promise<NodeRedisSingle> => {
     if (node === undefined) throw new Error('the Cluster has no primary that is known yet')
     return cluster.nodeClient(node)
   }
@@ -133,19 +135,8 @@ function refusingPrefix(client: { eval: Eval }, evaluate: RawRedis['evaluate']):
   }
 }
 
-function evaluation(
-  command: string,
-  script: string,
-  keyPrefix: string,
-  keys: readonly string[],
-  args: readonly string[],
-): string[] {
-  const prefixed = keyPrefix === '' ? keys : keys.map((key) => keyPrefix + key)
-  return [command, script, String(keys.length), ...prefixed, ...args]
-}
-
 /** Ours ends when it is lost: its user opens another and knows that something was missed. */
-function copyOf(client: Single): Single {
+function copyOf(client: NodeRedisSingle): NodeRedisSingle {
   const socket = { ...client.options?.socket, reconnectStrategy: false }
   const own = client.duplicate({
     socket,
@@ -158,7 +149,7 @@ function copyOf(client: Single): Single {
   return own
 }
 
-function nodeOf(client: Single, label?: string): RawNode {
+function nodeOf(client: NodeRedisSingle, label?: string): RawNode {
   const { host = 'localhost', port = 6379, path } = client.options?.socket ?? {}
   return {
     label: label ?? path ?? `${host}:${port}`,
@@ -166,12 +157,12 @@ function nodeOf(client: Single, label?: string): RawNode {
   }
 }
 
-async function connected(own: Single, stop: AbortSignal): Promise<RawConnection> {
+async function connected(own: NodeRedisSingle, stop: AbortSignal): Promise<RawConnection> {
   await open(own, stop)
   return { ...nodeOf(own), isOpen: () => own.isReady, close: () => destroy(own) }
 }
 
-async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscriber> {
+async function subscriberOn(own: NodeRedisSingle, stop: AbortSignal): Promise<RawSubscriber> {
   await open(own, stop)
   let isLost = false
   let onLost = () => {}
@@ -193,7 +184,7 @@ async function subscriberOn(own: Single, stop: AbortSignal): Promise<RawSubscrib
   }
 }
 
-async function open(own: Single, stop: AbortSignal): Promise<void> {
+async function open(own: NodeRedisSingle, stop: AbortSignal): Promise<void> {
   // No process stays alive for the sake of ours, also in its handshake: a pending call has a timer that does that.
   own.unref()
   await opened(
@@ -203,7 +194,7 @@ async function open(own: Single, stop: AbortSignal): Promise<void> {
   )
 }
 
-function destroy(own: Single): void {
+function destroy(own: NodeRedisSingle): void {
   // The client throws when it has ended by itself, which is wanted here.
   if (own.isOpen) own.destroy()
 }

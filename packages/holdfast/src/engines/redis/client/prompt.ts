@@ -10,7 +10,6 @@ import { ignore } from '../../../base/ignore.ts'
 import type { DedicatedConnection, RedisConnection } from './connection.ts'
 import { OwnConnections } from './own-connections.ts'
 import type { RedisReply } from './raw.ts'
-import type { RedisScript } from './script.ts'
 
 /** When `runPromptly` uses a connection of our own, and what its answer is worth. */
 export interface Promptness {
@@ -38,10 +37,10 @@ export class PromptConnections {
     this.#own = new OwnConnections(connection, (key, stop) => connection.dedicated(key, stop))
   }
 
+  /** `key`: of the primary that is asked. */
   run(
-    script: RedisScript,
-    keys: readonly string[],
-    args: readonly string[],
+    key: string,
+    ask: (on: Pick<RedisConnection, 'run'>) => Promise<RedisReply>,
     signal: AbortSignal | undefined,
     { afterMs, openWithinMs, confirms }: Promptness,
   ): Promise<RedisReply> {
@@ -49,7 +48,12 @@ export class PromptConnections {
       let isSettled = false
       const askPromptly = async () => {
         if (!this.#connection.isConnected) return
-        const reply = await this.#evaluate(script, keys, args, signal, openWithinMs)
+        const own = await this.#own.get(key, callWith(signal), { ms: openWithinMs, clock: this.#clock })
+        const reply = await ask(own).catch((error: unknown) => {
+          // The connection is shared, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
+          if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')) own.close()
+          throw error
+        })
         if (isSettled) return
         this.isHeldUp = true
         if (confirms(reply)) resolve(reply)
@@ -60,7 +64,7 @@ export class PromptConnections {
         isSettled = true
         timer.cancel()
       }
-      this.#connection.run(script, keys, args, signal).then(
+      ask(this.#connection).then(
         (reply) => {
           settled()
           this.isHeldUp = false
@@ -72,23 +76,5 @@ export class PromptConnections {
         },
       )
     })
-  }
-
-  async #evaluate(
-    script: RedisScript,
-    keys: readonly string[],
-    args: readonly string[],
-    signal: AbortSignal | undefined,
-    openWithinMs: number,
-  ): Promise<RedisReply> {
-    const [first = ''] = keys
-    const own = await this.#own.get(first, callWith(signal), { ms: openWithinMs, clock: this.#clock })
-    try {
-      return await own.run(script, keys, args, signal)
-    } catch (error) {
-      // The connection is shared, so a call that was cancelled does not end it. One that timed out does: it may be lost silently.
-      if (isHoldfastError(signal?.reason, 'BACKEND_UNAVAILABLE')) own.close()
-      throw error
-    }
   }
 }

@@ -65,3 +65,15 @@ export interface RawRedis {
   dedicated(key: string, stop: AbortSignal): Promise<RawConnection>
   subscriber(stop: AbortSignal): Promise<RawSubscriber>
 }
+
+/** The whole command; keys are given without the prefix. */
+export function evaluation(
+  command: string,
+  script: string,
+  keyPrefix: string,
+  keys: readonly string[],
+  args: readonly string[],
+): string[] {
+  const prefixed = keyPrefix === '' ? keys : keys.map((key) => keyPrefix + key)
+  return [command, script, String(keys.length), ...prefixed, ...args]
+}

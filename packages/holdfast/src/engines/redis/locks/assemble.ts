@@ -11,6 +11,7 @@ import type { Fencing } from '../../../spi.ts'
 import { checkClientOptions, type RedisClient, RedisConnection, UNKNOWN_ADDRESS } from '../client/index.ts'
 import { RedisBackend } from './backend.ts'
 import { Connection } from './connection.ts'
+import type { ServerDemands } from './diagnosis.ts'
 import { Keys } from './keys.ts'
 
 export interface RedisOptions {
@@ -74,7 +75,7 @@ export function openRedis(
     epoch,
     pollMs,
     prolongation: 'leader-local',
-    assumptions: assumptionsOf({ isFenced, isCluster }),
+    assumptions: assumptionsOf(demands, client),
     confirmed:
       'A keep-alive that the primary has applied, counted from before it was sent. It prolongs the claims that it lists, ' +
       'by name; what is not listed ends by itself within one TTL.',
@@ -82,13 +83,7 @@ export function openRedis(
   return new RedisBackend(connection, info, closeClient)
 }
 
-function assumptionsOf({
-  isFenced,
-  isCluster,
-}: {
-  readonly isFenced: boolean
-  readonly isCluster: boolean
-}): string[] {
+function assumptionsOf({ isFenced }: ServerDemands, { isCluster }: RedisConnection): string[] {
   const assumptions = [
     'The primary’s wall clock is not set forward by more than the drift while a lease is held: Redis expires keys by it. ' +
       'Set back, it keeps the name of a dead holder for as much longer.',

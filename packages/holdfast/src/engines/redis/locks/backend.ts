@@ -2,7 +2,7 @@
 
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
-import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import type {
   Backend,
@@ -12,11 +12,14 @@ import type {
   CapacityChange,
   Fencing,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -66,8 +69,9 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     lifetime.begin(call)
     const since = instantOf(this.clock)
     await this.#connection.prepare(call)
+    const terms = [String(raisedTtlMs(this.info, ttlMs)), holder, channel]
     const granted = await client
-      .run(openSessionScript, [keys.session(id)], [String(ttlMs), holder, channel], call.signal)
+      .run(openSessionScript, [keys.session(id)], terms, call.signal)
       .catch((error: unknown) => {
         throw withoutRights('running scripts that write and publish', error)
       })
@@ -99,10 +103,7 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return diagnoseServer(this.#connection.client, this.#connection.demands, call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
+  async check(holder: HolderKey, call: Call): Promise<boolean> {
     const found = await this.inspect(holder.name, call)
     return found?.holders.some(({ id, token }) => id === holder.id && token === holder.token) ?? false
   }
@@ -117,18 +118,14 @@ export class RedisBackend<F extends Fencing> implements Backend<F> {
     return Number(await this.#connection.operate(forceReleaseScript, name, args, call))
   }
 
-  async resize(
-    name: string,
-    { from, to }: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  async resize(name: string, { from, to }: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     const answer = await this.#connection.operate(resizeScript, name, [String(from), String(to)], call)
-    return answer as 'resized' | 'in-use' | 'changed'
+    return answer as ResizeResult
   }
 
-  async forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  async forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     const answer = await this.#connection.operate(forgetScript, name, [data], call)
-    return answer as 'forgotten' | 'in-use' | 'changed'
+    return answer as ForgetResult
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

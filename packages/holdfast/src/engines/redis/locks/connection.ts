@@ -11,8 +11,9 @@ import type { RedisConnection, RedisReply, RedisScript } from '../client/index.t
 import { checkServer, type ServerDemands } from './diagnosis.ts'
 import { withoutRights } from './failures.ts'
 import { type Keys, TOKEN_KEY } from './keys.ts'
+import { type ShortScripts, shortScriptsFor } from './scripts/short.ts'
 import { Sender } from './sender.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { RedisWaitingRoom } from './waiting-room.ts'
 
 export interface ConnectionOptions {
   readonly client: RedisConnection
@@ -31,11 +32,14 @@ export class Connection {
   readonly random: Random
   readonly lifetime: Lifetime
   readonly sender: Sender
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   /** Where grants for this process are pushed to. */
   readonly channel: string
   /** The first argument of every script about a name: see `scripts/prelude.ts`. */
   readonly setting: string
+  /** The key that exists while the namespace is watched; empty on a Cluster. */
+  readonly watch: string
+  readonly short: ShortScripts
   /** The last keys of such a script: the mark of the tokens, where all come from one. */
   readonly marks: readonly string[]
   /** The server has been looked at, and pushes arrive. */
@@ -53,9 +57,11 @@ export class Connection {
     const { isCluster, keyPrefix } = client
     this.marks = demands.isFenced && !isCluster ? [TOKEN_KEY] : []
     const tokens = isCluster ? (demands.isFenced ? '2' : '3') : demands.isFenced ? '1' : '0'
-    this.setting = isCluster ? tokens : tokens + keyPrefix + keys.watch
+    this.watch = isCluster ? '' : keyPrefix + keys.watch
+    this.setting = tokens + this.watch
+    this.short = shortScriptsFor(tokens)
     this.sender = new Sender(this)
-    this.room = new WaitingRoom({
+    this.room = new RedisWaitingRoom({
       clock,
       random,
       pollMs,

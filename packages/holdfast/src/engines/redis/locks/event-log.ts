@@ -28,7 +28,7 @@ import type { Connection } from './connection.ts'
 import { checkNames, scanNames } from './paging.ts'
 import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
 import { readEvent } from './states.ts'
-import { currentHolders, cursorOf, type Head, type Position, positionAt } from './watch.ts'
+import { currentHolders, type Head, type Position } from './watch.ts'
 
 const EVENTS_AT_ONCE = 256
 /** Names that are looked at in one call: a few milliseconds of the server’s time at most. */
@@ -118,12 +118,13 @@ export class EventLog extends LogWatchers<Position> {
     }
   }
 
-  cursorOf(position: Position): string {
-    return cursorOf(position)
+  cursorOf({ logId, at }: Position): string {
+    return `${logId}:${at}`
   }
 
   positionAt(cursor: string): Position | null {
-    return positionAt(cursor)
+    const [, logId, at] = /^([\w-]{22}):(\d{1,20}-\d{1,20})$/.exec(cursor) ?? []
+    return logId === undefined || at === undefined ? null : { logId, at }
   }
 
   readonly #nameOf = (key: string): string | null => {

@@ -18,6 +18,8 @@ export interface Request extends ClaimKey {
   readonly args: readonly string[]
   /** The terms of an acquire. Requests that share this array share its arguments in a call. */
   readonly terms?: readonly string[]
+  /** Of a request that there is a short script for: TTL, JSON of the label, channel. */
+  readonly usual?: readonly string[]
 }
 
 export interface RequestsOptions {
@@ -40,6 +42,7 @@ export class Requests {
   readonly #holder: string
   /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
+  readonly #usual: readonly string[]
 
   constructor({ keys, channel, session: { id, ttlMs, holder } }: RequestsOptions) {
     this.#keys = keys
@@ -47,7 +50,9 @@ export class Requests {
     this.#ttl = String(ttlMs)
     this.#tag = publicIdOf(id)
     this.#holder = holder
-    this.#usualTerms = [OpCode.terms, `0|${ttlMs}|${JSON.stringify([holder])}`, this.#ttl, channel]
+    const shown = JSON.stringify([holder])
+    this.#usual = [this.#ttl, shown, channel]
+    this.#usualTerms = [OpCode.terms, `0|${ttlMs}|${shown}`, this.#ttl, channel]
   }
 
   claim({ name, attempt }: Claim): ClaimKey {
@@ -59,11 +64,12 @@ export class Requests {
     const { key, who } = this.claim(request)
     const { mode, lockDelayMs, note, owner, maxWaiters } = request
     const isUsual = mode === 'exclusive' && lockDelayMs === 0 && (note ?? owner ?? maxWaiters) === undefined
-    return { key, who, operation, args: NONE, terms: isUsual ? this.#usualTerms : this.#termsOf(request) }
+    if (!isUsual) return { key, who, operation, args: NONE, terms: this.#termsOf(request) }
+    return { key, who, operation, args: NONE, terms: this.#usualTerms, usual: this.#usual }
   }
 
   renew(claim: GrantedClaim): Request {
-    return { ...this.claim(claim), operation: OpCode.renew, args: [claim.grantId, this.#ttl] }
+    return this.#ofHolder(claim, OpCode.renew, this.#ttl)
   }
 
   heartbeat(claim: Claim): Request {
@@ -71,8 +77,14 @@ export class Requests {
   }
 
   release(claim: GrantedClaim, keepForMs: number): Request {
-    const args = [claim.grantId, String(Math.ceil(keepForMs))]
-    return { ...this.claim(claim), operation: OpCode.release, args }
+    return this.#ofHolder(claim, OpCode.release, String(Math.ceil(keepForMs)))
+  }
+
+  #ofHolder(claim: GrantedClaim, operation: OpCode, ms: string): Request {
+    const { key, who } = this.claim(claim)
+    const args = [claim.grantId, ms]
+    const isUsual = claim.grantId !== '' && (operation === OpCode.renew || ms === '0')
+    return isUsual ? { key, who, operation, args, usual: this.#usual } : { key, who, operation, args }
   }
 
   abandon(claim: Claim): Request {
@@ -111,4 +123,14 @@ export class Requests {
 
 export function lookAt({ key, who }: ClaimKey): Request {
   return { key, who, operation: OpCode.look, args: ['', ''] }
+}
+
+/** The arguments of a short script (`scripts/short.ts`) behind the first, for a request that is alone in its call. */
+export function shortCallOf({ operation, who, args: [grantId = '', ms = ''], usual }: Request) {
+  if (usual === undefined) return undefined
+  const [ttl = '', shown = ''] = usual
+  if (operation === OpCode.enqueue) return { script: 'acquire', args: [who, ...usual] } as const
+  if (operation === OpCode.tryAcquire) return { script: 'acquire', args: [who, ttl, shown, ''] } as const
+  const value = `hf1|${who}|0|${ttl}|${shown}|${grantId.includes('.') ? `|${grantId}` : `${grantId}|`}`
+  return { script: 'held', args: operation === OpCode.renew ? [value, ms] : [value] } as const
 }

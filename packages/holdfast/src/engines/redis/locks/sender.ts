@@ -10,10 +10,16 @@ import { warn } from '../../../base/events.ts'
 import { throwIfCancelled } from '../../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
-import { type Promptness, type RedisConnection, type RedisReply, slotOf } from '../client/index.ts'
+import {
+  type Promptness,
+  type RedisConnection,
+  type RedisReply,
+  type RedisScript,
+  slotOf,
+} from '../client/index.ts'
 import { readReply, type ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import type { Request } from './requests.ts'
+import { type Request, shortCallOf } from './requests.ts'
 import { requestScript } from './scripts/requests.ts'
 
 /** For requests that may run twice: they also go over our own connection if the client is late. */
@@ -80,13 +86,7 @@ export class Sender {
         answers[index] = settled instanceof Error ? settled : (settled[at] as ScriptAnswer | Error)
       if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
     }
-    const bySlot = new Map<number, number[]>()
-    for (const [index, request] of requests.entries()) {
-      const slot = this.#slotOf(request)
-      const indexes = bySlot.get(slot) ?? []
-      indexes.push(index)
-      bySlot.set(slot, indexes)
-    }
+    const bySlot = Map.groupBy(requests.keys(), (index) => this.#slotOf(requests[index] as Request))
     const sending: Promise<void>[] = []
     for (const indexes of bySlot.values())
       for (let start = 0; start < indexes.length; start += MOST_RENEWALS)
@@ -128,34 +128,41 @@ export class Sender {
     signal?: AbortSignal,
     promptly?: PromptLimits,
   ): Promise<(ScriptAnswer | Error)[]> {
-    const keys: string[] = []
-    const args: string[] = [this.#connection.setting]
-    let last: readonly string[] | undefined
-    for (const { key, operation, who, terms, args: own } of requests) {
-      keys.push(key)
-      if (terms !== undefined && terms !== last) args.push(...terms)
-      last = terms ?? last
-      args.push(operation + who, ...own)
-    }
-    keys.push(...this.#connection.marks)
+    const { script, args } = this.#callFor(requests)
+    const keys = [...requests.map(({ key }) => key), ...this.#connection.marks]
     const losses = this.#client.lossCount()
     const read = (reply: RedisReply) => {
       const { answers, note } = readReply(reply, requests.length)
       if (note !== undefined) this.#clockIsBehind(note)
       return losses === this.#client.lossCount() ? answers : answers.map(unknownIfNotHeld)
     }
-    if (promptly === undefined) return this.#client.run(requestScript, keys, args, signal).then(read)
+    if (promptly === undefined) return this.#client.run(script, keys, args, signal).then(read)
     let isPrompt = false
     const confirms = (reply: RedisReply) => {
       isPrompt = read(reply).some(isConfirmation)
       return isPrompt
     }
-    const running = this.#client.runPromptly(requestScript, keys, args, signal, { ...promptly, confirms })
+    const running = this.#client.runPromptly(script, keys, args, signal, { ...promptly, confirms })
     return running.then((reply) =>
       isPrompt
         ? read(reply).map((answer) => (isConfirmation(answer) ? answer : notConfirmed()))
         : read(reply),
     )
+  }
+
+  #callFor(requests: readonly Request[]): { readonly script: RedisScript; readonly args: readonly string[] } {
+    const { setting, watch, short } = this.#connection
+    const [first] = requests
+    const alone = requests.length === 1 && first !== undefined ? shortCallOf(first) : undefined
+    if (alone !== undefined) return { script: short[alone.script], args: [watch, ...alone.args] }
+    const args = [setting]
+    let last: readonly string[] | undefined
+    for (const { operation, who, terms, args: own } of requests) {
+      if (terms !== undefined && terms !== last) args.push(...terms)
+      last = terms ?? last
+      args.push(operation + who, ...own)
+    }
+    return { script: requestScript, args }
   }
 
   #clockIsBehind(note: string): void {

@@ -29,17 +29,19 @@ import type {
   KeepAliveResult,
   ListedClaims,
   LostClaim,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import type { ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import { type EnqueueHost, Enqueueing, type KnownAttempt } from './enqueueing.ts'
+import { type EnqueueHost, enqueueing, type KnownAttempt } from './enqueueing.ts'
 import { isOfAnotherType, refusedAcquire } from './failures.ts'
 import { Requests } from './requests.ts'
 import { OpCode } from './scripts/op-codes.ts'
 import { setDataScript } from './scripts/operators.ts'
 import { closeSessionScript, keepSessionScript } from './scripts/sessions.ts'
 import { findSession } from './states.ts'
-import type { RecordedGrant, Waiter, WaitingRoom } from './waiting-room.ts'
+import type { RecordedGrant, RedisWaiter, RedisWaitingRoom } from './waiting-room.ts'
 
 /** A keep-alive that the client has not got answered by then also goes over a connection of our own (T85, shared clients). */
 const LATE_AFTER_MS = 1_000
@@ -58,7 +60,7 @@ export class RedisSession<F extends Fencing>
   extends SessionBase<F>
   implements BackendSession<F>, EnqueueHost<F>
 {
-  readonly room: WaitingRoom
+  readonly room: RedisWaitingRoom
   readonly #connection: Connection
   readonly #requests: Requests
   readonly #known = new TransientMap<string, KnownAttempt>()
@@ -117,9 +119,9 @@ export class RedisSession<F extends Fencing>
       known.isWaiting = known.isAsked = true
       if (before === undefined) this.#known.set(request.attempt, known)
       const asked = { claim, known, isNew: before === undefined, sent }
-      const enqueueing = new Enqueueing<F>(this, request, asked, call, resolve, reject)
-      this.room.ask(enqueueing)
-      this.#connection.sender.ask(claim, call, enqueueing)
+      const waiter = enqueueing(this, request, asked, call, resolve, reject)
+      this.room.ask(waiter)
+      this.#connection.sender.ask(claim, call, waiter)
     })
   }
 
@@ -212,7 +214,7 @@ export class RedisSession<F extends Fencing>
     }
   }
 
-  #waitersOf({ attempt }: Claim): readonly Waiter[] {
+  #waitersOf({ attempt }: Claim): readonly RedisWaiter[] {
     return this.room
       .find(attempt, this)
       .filter((waiter) => waiter.request.attempt === attempt && this.room.isWaiting(waiter))
@@ -248,11 +250,7 @@ export class RedisSession<F extends Fencing>
     this.room.abandoned(this, claim.attempt)
   }
 
-  release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     return new Promise((resolve, failed) => {
       const answered = ({ kind }: ScriptAnswer) => {
         this.forget(claim.attempt)

@@ -1,10 +1,10 @@
 /** The operators' view of names and sessions, read from the answers of the scripts. */
 
 import { publicIdOf } from '../../../base/ids.ts'
+import { claimState } from '../../../kit/backend-kit.ts'
 import { type ToldEvent, toldEvent } from '../../../kit/watching.ts'
 import {
   type Call,
-  type ClaimState,
   type HolderState,
   type InspectCall,
   LOCK_CAPACITY,
@@ -73,9 +73,7 @@ function readName(name: string, reply: RedisReply): NameState | null {
 function readHolder(reply: RedisReply, nowMs: number): HolderState {
   const [who, weight, mode, token, since, left, body] = list(reply).map(String)
   return {
-    ...readClaim(who, body),
-    mode: mode as Mode,
-    weight: Number(weight),
+    ...claimState({ ...readClaim(who, body), mode: mode as Mode, weight: Number(weight) }),
     token: readToken(token ?? ''),
     heldForMs: Math.max(0, nowMs - Number(since)),
     expiresInMs: Number(left),
@@ -85,22 +83,20 @@ function readHolder(reply: RedisReply, nowMs: number): HolderState {
 function readWaiter(reply: RedisReply): WaiterState {
   const [who, weight, mode, waiting, body] = list(reply).map(String)
   return {
-    ...readClaim(who, body),
-    mode: mode as Mode,
-    weight: Number(weight),
+    ...claimState({ ...readClaim(who, body), mode: mode as Mode, weight: Number(weight) }),
     waitingForMs: Math.max(0, Number(waiting)),
   }
 }
 
 /** Who: `<attempt>|<public id of the session>`. Body: `<lock delay>|<ttl>|<json of label, note and owner>`. */
-function readClaim(who = '', body = ''): Omit<ClaimState, 'mode' | 'weight'> {
+function readClaim(who = '', body = '') {
   const [, ttl, json = '[]'] = /^\d+\|(\d+)\|(.*)$/s.exec(body) ?? []
   const [holder, note, owner] = JSON.parse(json) as (string | null | undefined)[]
   return {
     id: publicIdOf(who),
     holder: holder ?? '',
-    ...(owner != null && { owner }),
-    ...(note != null && { note }),
+    owner,
+    note,
     session: who.slice(who.indexOf('|') + 1),
     ttlMs: Number(ttl),
   }

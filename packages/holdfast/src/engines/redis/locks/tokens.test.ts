@@ -134,6 +134,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     '9007199254740993',
     '9223372036854775807',
     'not a number',
+    '100000000000000x',
     'inf',
     'nan',
     '-1',

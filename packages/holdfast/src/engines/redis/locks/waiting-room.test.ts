@@ -8,8 +8,8 @@ import type { EnqueueResult } from '../../../spi.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { LOOK_NOW, type Outlook, type ScriptAnswer } from './answers.ts'
-import { type EnqueueHost, Enqueueing } from './enqueueing.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { type EnqueueHost, enqueueing } from './enqueueing.ts'
+import { RedisWaitingRoom } from './waiting-room.ts'
 
 const outlook: Outlook = { isFirst: false, dueMs: 60_000, isForeign: false }
 const waiting: ScriptAnswer = { kind: 'waiting', outlook }
@@ -17,7 +17,7 @@ const waiting: ScriptAnswer = { kind: 'waiting', outlook }
 function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', grantId: '9' })) {
   const clock = createFakeClock()
   const looked: string[] = []
-  const room = new WaitingRoom({
+  const room = new RedisWaitingRoom({
     clock,
     random: systemRandom,
     pollMs: 200,
@@ -46,13 +46,13 @@ function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', 
     const call = callWith(controller.signal, { onQueued: () => queued++ })
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
     const asked = { claim: { key: 'k', who: `${attempt}|s` }, known, isNew: true, sent }
-    const enqueueing = new Enqueueing(session, request, asked, call, turn.resolve, turn.reject)
-    room.ask(enqueueing)
+    const waiter = enqueueing(session, request, asked, call, turn.resolve, turn.reject)
+    room.ask(waiter)
     const token = async () => {
       const result = await turn.promise
       return result.kind === 'granted' ? result.grant.token : result.kind
     }
-    return { enqueueing, sent, turn, token, controller, queued: () => queued }
+    return { waiter, sent, turn, token, controller, queued: () => queued }
   }
   return { clock, room, ask, looked }
 }
@@ -63,8 +63,8 @@ const push = (attempt: string, token: bigint) => `g|${attempt.slice(0, 22)}|${to
 describe('waiters on redis', () => {
   test('a call that is granted at once has never waited', async () => {
     const { room, ask } = stage()
-    const { enqueueing, token, queued } = ask(newAttempt())
-    enqueueing.answered({ kind: 'granted', grantId: '1' })
+    const { waiter, token, queued } = ask(newAttempt())
+    waiter.answered({ kind: 'granted', grantId: '1' })
     assert.equal(await token(), 1n)
     assert.equal(queued(), 0)
     assert.equal(room.size, 0)
@@ -73,10 +73,10 @@ describe('waiters on redis', () => {
   test('T65 a push that overtakes the answer grants, from the sending of the request, and the answer changes nothing', async () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
-    const { enqueueing, sent, turn, queued } = ask(attempt)
+    const { waiter, sent, turn, queued } = ask(attempt)
     await clock.advance(50)
     room.receive(push(attempt, 5n))
-    enqueueing.answered(waiting)
+    waiter.answered(waiting)
     const result = await turn.promise
     assert(result.kind === 'granted')
     assert.deepEqual([result.grant.token, result.grant.since], [5n, sent])
@@ -87,9 +87,9 @@ describe('waiters on redis', () => {
   test('a push for another waiter, or for one that has gone, grants nothing', async () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
-    const { enqueueing, turn, controller } = ask(attempt)
+    const { waiter, turn, controller } = ask(attempt)
     room.receive(push(newAttempt(), 5n))
-    enqueueing.answered(waiting)
+    waiter.answered(waiting)
     assert.equal(room.size, 1)
     controller.abort()
     await assert.rejects(turn.promise)
@@ -101,9 +101,9 @@ describe('waiters on redis', () => {
   test('G10 a hint that overtakes the answer is not forgotten when the answer comes', async () => {
     const { clock, room, ask, looked } = stage()
     const attempt = newAttempt()
-    const { enqueueing, token, queued } = ask(attempt)
+    const { waiter, token, queued } = ask(attempt)
     room.receive(`h|${attempt.slice(0, 22)}|500|0`)
-    enqueueing.answered(waiting)
+    waiter.answered(waiting)
     assert.equal(queued(), 1)
     await clock.advance(600)
     assert.deepEqual(looked, [`${attempt}|s`])
@@ -114,10 +114,10 @@ describe('waiters on redis', () => {
     const { clock, room, ask } = stage()
     const attempt = newAttempt()
     const first = ask(attempt)
-    first.enqueueing.answered(waiting)
+    first.waiter.answered(waiting)
     const second = ask(attempt)
     room.receive(push(attempt, 5n))
-    second.enqueueing.answered(waiting)
+    second.waiter.answered(waiting)
     await clock.advance(10)
     assert.deepEqual([await first.token(), await second.token()], [5n, 9n])
   })
@@ -126,9 +126,9 @@ describe('waiters on redis', () => {
     const failed = new Error('OOM command not allowed')
     const answers: (ScriptAnswer | Error)[] = [failed, failed, { kind: 'granted', grantId: '9' }]
     const { clock, room, ask, looked } = stage(() => answers.shift() ?? failed)
-    const { enqueueing, turn, token } = ask(newAttempt())
+    const { waiter, turn, token } = ask(newAttempt())
     turn.promise.catch(() => {})
-    enqueueing.answered({ kind: 'waiting', outlook: LOOK_NOW })
+    waiter.answered({ kind: 'waiting', outlook: LOOK_NOW })
     await clock.advance(10)
     assert.deepEqual([looked.length, room.size], [1, 1])
     await clock.advance(2_000)

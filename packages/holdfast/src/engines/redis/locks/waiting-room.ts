@@ -12,7 +12,7 @@
 import type { Clock, Instant } from '../../../base/clock.ts'
 import type { Random } from '../../../base/ids.ts'
 import { Looks } from '../../../kit/looks.ts'
-import { type Waiter as AnyWaiter, WaitingRoom as Room } from '../../../kit/waiting-room.ts'
+import { type Waiter, WaitingRoom } from '../../../kit/waiting-room.ts'
 import type { Fencing } from '../../../spi.ts'
 import { type Outlook, readPush, type ScriptAnswer } from './answers.ts'
 import { type ClaimKey, lookAt, type Request } from './requests.ts'
@@ -24,13 +24,13 @@ export interface RecordedGrant {
   readonly data?: string | undefined
 }
 
-export interface Waiter extends AnyWaiter<Fencing, RecordedGrant> {
+export interface RedisWaiter extends Waiter<Fencing, RecordedGrant> {
   readonly claim: ClaimKey
   /** When the last request was sent that is known to have prolonged its position. */
   heartbeat: Instant
 }
 
-export interface WaitingRoomOptions {
+export interface RedisRoomOptions {
   readonly clock: Clock
   readonly random: Random
   readonly pollMs: number
@@ -43,11 +43,11 @@ export interface WaitingRoomOptions {
 /** For a name whose holder's end is not known, while another process has the first waiter. */
 const UNKNOWN_MS = 5_000
 
-export class WaitingRoom extends Room<Waiter, RecordedGrant> {
-  readonly #look: WaitingRoomOptions['look']
+export class RedisWaitingRoom extends WaitingRoom<RedisWaiter, RecordedGrant> {
+  readonly #look: RedisRoomOptions['look']
   readonly #looks: Looks
 
-  constructor({ look, ...options }: WaitingRoomOptions) {
+  constructor({ look, ...options }: RedisRoomOptions) {
     super({ backend: 'redis', onEmpty: () => this.#looks.stop() })
     this.#look = look
     this.#looks = new Looks({
@@ -60,7 +60,7 @@ export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   }
 
   /** Notes a waiter's position and when it is due, as it was told. */
-  expect(waiter: Waiter, { isFirst, dueMs, isForeign }: Outlook): void {
+  expect(waiter: RedisWaiter, { isFirst, dueMs, isForeign }: Outlook): void {
     if (!this.isWaiting(waiter)) return
     const pollMs = this.#looks.pollInMs()
     // Redis counts a key as gone when its time has passed, not when it has come.
@@ -93,11 +93,11 @@ export class WaitingRoom extends Room<Waiter, RecordedGrant> {
   }
 
   /** A look prolongs nothing, so a grant that it finds counts from the last heartbeat as well. */
-  #lookFor(waiters: readonly Waiter[]): void {
+  #lookFor(waiters: readonly RedisWaiter[]): void {
     if (waiters.length === 0) return
     const requests = waiters.map(({ claim }) => lookAt(claim))
     const onAnswered: OnAnswered = (indexes, answers) => {
-      for (const index of indexes) this.#found(waiters[index] as Waiter, answers[index])
+      for (const index of indexes) this.#found(waiters[index] as RedisWaiter, answers[index])
     }
     this.#look(requests, onAnswered).then(
       // A look that failed says nothing of the position.
@@ -106,7 +106,7 @@ export class WaitingRoom extends Room<Waiter, RecordedGrant> {
     )
   }
 
-  #found(waiter: Waiter, answer: ScriptAnswer | Error | undefined): void {
+  #found(waiter: RedisWaiter, answer: ScriptAnswer | Error | undefined): void {
     if (answer === undefined || answer instanceof Error) return
     if (answer.kind === 'waiting') {
       this.expect(waiter, answer.outlook)
@@ -118,7 +118,7 @@ export class WaitingRoom extends Room<Waiter, RecordedGrant> {
     this.#lookSoon([waiter])
   }
 
-  #lookSoon(waiters: readonly Waiter[]): void {
+  #lookSoon(waiters: readonly RedisWaiter[]): void {
     for (const { request } of waiters) this.#looks.due(request.name, this.#looks.pollInMs())
   }
 }

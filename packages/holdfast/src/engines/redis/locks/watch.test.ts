@@ -131,9 +131,9 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
           await session.release(await take(session, request('passing')), release, call())
         await until('the events', () => watcher.events.length === 20)
       })
-      // How many messages wake one reading depends on how fast they come.
+      // How many messages wake one reading depends on how fast they come. On a slow machine the log is prolonged meanwhile.
       const { evalsha = 0, get = 0, xrange = 0, ...changes } = commands
-      assert(evalsha - xrange <= 20 && xrange <= 30 && get <= 80, JSON.stringify(commands))
+      assert(evalsha - xrange <= 25 && xrange <= 30 && get <= 80, JSON.stringify(commands))
       return changes
     }
     assert.deepEqual(await costWith(10), await costWith(1_000))
@@ -481,6 +481,32 @@ describe.runIf(wanted('redis'))('watching while time stands still', () => {
     await untilALook(clock)
     await until('the others', () => watcher.events.length === 11)
     assert.equal(await callsOf('hmget'), 10)
+  })
+
+  test('T109 after the clock was set back, holders of before are told after a gap all the same', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(server.url)
+    const session = await sessionOn(backend)
+    // More than one page of the list. The later ones are looked at after the end of the log was read.
+    const old = Array.from({ length: 3_000 }, (_, number) => `old ${number}`)
+    await Promise.all(old.map((name) => take(session, request(name))))
+    time.step(-10_000)
+    onTestFinished(() => time.step(10_000))
+    const controller = new AbortController()
+    onTestFinished(() => controller.abort())
+    const watched = backend.watch?.('', { cursor: 'of another log' }, callWith(controller.signal)) ?? []
+    const told = new Set<string>()
+    for await (const event of watched) {
+      if (event.kind !== 'gap') told.add(event.name)
+      else {
+        time.step(10)
+        await take(session, request('new'))
+        time.step(10)
+      }
+      // It is newer than the picture, so it is told after it.
+      if (told.has('new')) break
+    }
+    assert.equal(told.size, old.length + 1)
   })
 
   test.each([

@@ -39,13 +39,3 @@ export async function* currentHolders(
         yield toldEvent({ kind: 'acquired', name, id, holder, owner, token })
       }
 }
-
-export function cursorOf({ logId, at }: Position): string {
-  return `${logId}:${at}`
-}
-
-/** Null for anything that is not a cursor of ours. */
-export function positionAt(cursor: string): Position | null {
-  const [, logId, at] = /^([\w-]{22}):(\d{1,20}-\d{1,20})$/.exec(cursor) ?? []
-  return logId === undefined || at === undefined ? null : { logId, at }
-}

@@ -5,7 +5,7 @@
  * - The caller goes away: what was won is given back in the background (T14, cleanup after cancelling).
  * - A node answers after its time-out (T15, late acquires): it is told to abandon the attempt behind the request. The mark also refuses a
  *   request that comes even later, because the client reconnected or sent it again (T73, late originals).
- * - Two callers split the votes, also evenly (T24, even splits): both give back, and both try again after a pause of random length.
+ * - Two callers split the votes, also evenly (T24, even splits): both give back, and both try again after a random pause (`retryAfterMs`).
  * - A node was restarted without its claims: its votes do not count while its quarantine lasts (`grantedBy`).
  * - The votes come in later than the TTL: core counts from before the asking, and gives the lease back (T6, late grants).
  */

@@ -4,7 +4,7 @@ import { callWith } from '../../../base/aborting.ts'
 import { type Clock, keepProcessAlive } from '../../../base/clock.ts'
 import { quote, UnsupportedError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
-import { operatorCallExpired, prolongedSince } from '../../../kit/backend-kit.ts'
+import { operatorCallExpired, prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import type {
   Backend,
   BackendInfo,
@@ -57,7 +57,8 @@ export class RedlockBackend implements Backend<'unfenced'> {
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'unfenced'>> {
     const since = this.#ensemble.begin(call)
     const { keys, quorum } = this.#ensemble
-    const { id, ttlMs, holder } = request
+    const { id, holder } = request
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
     const poll = this.#ensemble.poll((node) => node.open([keys.session(id)], [String(ttlMs), holder]))
     await poll.until(() => false, call)
     const { answered } = poll

@@ -78,7 +78,7 @@ export class Ensemble {
   /** Rejects if a majority cannot be connected to, with the reason of each of the others. */
   async reach(call: Call): Promise<void> {
     this.begin(call)
-    const poll = this.poll((node) => node.reach())
+    const poll = this.poll(async ({ contact }) => contact.reach())
     await this.answeredByQuorum(poll, 'connecting: done', call, 'not-applied')
   }
 
@@ -128,8 +128,8 @@ export class Ensemble {
   }
 
   #shortenWaits(): void {
-    if (this.nodes.filter(({ isConnected }) => isConnected).length < this.quorum) return
-    for (const node of this.nodes) node.shortenWait()
+    if (this.nodes.filter(({ contact }) => contact.isOpen).length < this.quorum) return
+    for (const { contact } of this.nodes) contact.shortenWait()
   }
 
   /** Silence may pass. A node that cannot be reached, or refuses, has no vote until an operator acts: so there is a warning. */

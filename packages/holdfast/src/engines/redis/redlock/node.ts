@@ -78,9 +78,9 @@ export class RedlockNode {
   readonly index: number
   readonly label: string
   readonly connection: RedisConnection
+  readonly contact: Contact
   readonly #options: NodeOptions
   readonly #lane: Lane<ClaimRequest, RedisReply>
-  readonly #contact: Contact
   #observer: NodeObserver | undefined
   #isChecked = false
   /** Requests that were not answered in time, and may be yet. */
@@ -103,7 +103,7 @@ export class RedlockNode {
       maxBatch: LARGEST_BATCH,
       send: (requests) => this.#askTogether(requests),
     })
-    this.#contact = new Contact(options, {
+    this.contact = new Contact(options, {
       onConnected: () => this.#loadScripts(),
       onOpen: () => this.#observer?.onOpen(),
       failure: (reason) => this.#refused(reason),
@@ -123,13 +123,9 @@ export class RedlockNode {
     return this.#owed > 0
   }
 
-  get isConnected(): boolean {
-    return this.#contact.isOpen
-  }
-
   /** Connected, and owing nothing. */
   get isAnswering(): boolean {
-    return !this.isSilent && this.#contact.isOpen
+    return !this.isSilent && this.contact.isOpen
   }
 
   /** The process that was identified last; null before that. */
@@ -145,18 +141,8 @@ export class RedlockNode {
     return Math.max(0, leftMs)
   }
 
-  /** Rejects when it cannot be reached. */
-  async reach(): Promise<void> {
-    await this.#contact.reach()
-  }
-
-  /** A majority is connected: calls wait for the first connection of this node for one time-out at most. */
-  shortenWait(): void {
-    this.#contact.shortenWait()
-  }
-
   close(): void {
-    this.#contact.close()
+    this.contact.close()
     this.connection.close()
   }
 
@@ -167,7 +153,7 @@ export class RedlockNode {
 
   /** The same with a promise. */
   request(request: ClaimRequest): Promise<RedisReply> {
-    return new Promise((answered, failed) => this.ask(request, { answered, failed }))
+    return this.#lane.ask(request, neverCancelled)
   }
 
   /** A script of its own. */
@@ -203,7 +189,7 @@ export class RedlockNode {
   /** Rejects if it cannot be asked now: certainly nothing was applied then. */
   async #ready(): Promise<void> {
     if (this.isSilent) throw this.#failure('not asked, because it owes an answer', 'not-applied')
-    await this.#contact.reach()
+    await this.contact.reach()
   }
 
   #askTogether(requests: readonly ClaimRequest[]): Promise<Replies> {

@@ -26,7 +26,7 @@ local function held_by(lock, owner)
   return value, delay, value
 end
 
--- Whether a lock of 'owner' is of the grant that was made at this time; of any, if the time is not known (T84).
+-- Whether a lock of 'owner' is of the grant that was made at this time; of any, if the time is not known (T84, late duplicates).
 local function is_grant(value, owner, granted_at)
   return granted_at == '' or string.match(value, '^%d+|([^|]*)|', #owner + 1) == granted_at
 end

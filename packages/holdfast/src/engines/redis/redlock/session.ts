@@ -13,6 +13,8 @@ import type {
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
+  ReleaseResult,
+  ReleaseTerms,
 } from '../../../spi.ts'
 import type { RedisReply } from '../client/index.ts'
 import { askForVotes, grantedBy, refused } from './acquiring.ts'
@@ -37,7 +39,6 @@ const CLOSED_AT_ONCE = 500
 
 export class RedlockSession extends SessionBase<'unfenced'> implements BackendSession<'unfenced'> {
   readonly #ensemble: Ensemble
-  readonly #holder: string
   readonly #key: string
   /** The terms that nearly all requests of the session ask for. */
   readonly #usualTerms: readonly string[]
@@ -48,7 +49,6 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   constructor(ensemble: Ensemble, facts: SessionFacts) {
     super(facts)
     this.#ensemble = ensemble
-    this.#holder = facts.holder
     this.#key = ensemble.keys.session(facts.id)
     const details: Details = { holder: facts.holder, ttlMs: facts.ttlMs }
     this.#usualTerms = [String(facts.ttlMs), '0', JSON.stringify(details)]
@@ -109,11 +109,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
     this.#held.delete(claim.attempt)
   }
 
-  async release(
-    claim: GrantedClaim,
-    { keepForMs }: { readonly keepForMs: number },
-    call: Call,
-  ): Promise<'released' | 'not-held'> {
+  async release(claim: GrantedClaim, { keepForMs }: ReleaseTerms, call: Call): Promise<ReleaseResult> {
     this.#ensemble.begin(call)
     const { quorum, blocking } = this.#ensemble
     const { attempt, grantId, name } = claim
@@ -172,7 +168,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   /** TTL, lock-delay and details. */
   #termsOf({ note, owner, lockDelayMs }: AcquireRequest): readonly string[] {
     if (lockDelayMs === 0 && (note ?? owner) === undefined) return this.#usualTerms
-    const details: Details = { holder: this.#holder, note, owner, ttlMs: this.ttlMs }
+    const details: Details = { holder: this.holder, note, owner, ttlMs: this.ttlMs }
     return [String(this.ttlMs), String(Math.ceil(lockDelayMs)), JSON.stringify(details)]
   }
 
@@ -212,7 +208,7 @@ export class RedlockSession extends SessionBase<'unfenced'> implements BackendSe
   #restoreAt(node: RedlockNode, session: boolean, claims: readonly HeldClaim[]): void {
     this.#ensemble.inBackground(async () => {
       if (this.#isClosed) return
-      if (session) await node.open([this.#key], [String(this.ttlMs), this.#holder])
+      if (session) await node.open([this.#key], [String(this.ttlMs), this.holder])
       // The session may have been opened there after its end.
       if (this.#isClosed) await node.request(giveUpRequest('close', this.#nothing))
       // An attempt that was asked for twice is over when the last of them is.

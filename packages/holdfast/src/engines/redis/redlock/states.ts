@@ -4,6 +4,7 @@
  */
 
 import { publicIdOf } from '../../../base/ids.ts'
+import { claimState } from '../../../kit/backend-kit.ts'
 import { type Call, type HolderState, LOCK_CAPACITY, type NameState } from '../../../spi.ts'
 import { digestOf, foreignHolder, type RedisReply } from '../client/index.ts'
 import type { Ensemble } from './ensemble.ts'
@@ -95,16 +96,10 @@ function judge({ quorum }: Ensemble, name: string, seen: readonly SeenLock[], si
 function holderOf({ record, value, nowMs }: SeenLock, leftMs: number): HolderState | null {
   if (record.kind === 'foreign') return foreignHolder(digestOf(value), leftMs)
   if (record.kind === 'closed' || leftMs <= record.lockDelayMs) return null
+  const [id, session] = [publicIdOf(record.attempt), publicIdOf(record.session)]
   return {
-    mode: 'exclusive',
-    weight: LOCK_CAPACITY,
+    ...claimState({ ...record, id, session, mode: 'exclusive', weight: LOCK_CAPACITY }),
     token: null,
-    id: publicIdOf(record.attempt),
-    holder: record.holder,
-    ...(record.note !== undefined && { note: record.note }),
-    ...(record.owner !== undefined && { owner: record.owner }),
-    session: publicIdOf(record.session),
-    ttlMs: record.ttlMs,
     heldForMs: Math.max(0, nowMs - record.grantedAtMs),
     expiresInMs: leftMs - record.lockDelayMs,
   }

@@ -8,7 +8,6 @@ import { checkText } from '../../../base/names.ts'
 import { checkKnownOptions, checkNumber, checkOneOf } from '../../../base/options.ts'
 import { checkIdentity } from '../../../kit/backend-kit.ts'
 import { describeInfo } from '../../../kit/info.ts'
-import type { BackendInfo } from '../../../spi.ts'
 import { SqliteBackend } from './backend.ts'
 import { Connection } from './connection.ts'
 import { type FileSystemTypeOf, fileSystemTypeOf } from './file-checks.ts'
@@ -68,7 +67,28 @@ export function openSqlite(options: SqliteOptions, surroundings: Surroundings = 
     ...surroundings,
   }
   const file = openFile(common)
-  const info = infoOf({ namespace, epoch, pollMs, issuer: issuer ?? `sqlite:${file.fileId}/${namespace}` })
+  const info = describeInfo({
+    namespace,
+    epoch,
+    pollMs,
+    issuer: issuer ?? `sqlite:${file.fileId}/${namespace}`,
+    name: 'sqlite',
+    scope: 'machine',
+    fencing: 'fenced',
+    prolongation: 'committed',
+    assumptions: [
+      'All clients that must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
+        'and the same monotonic clock, and open the same file under the same path.',
+      'The file is on a local file system whose locks and shared memory mappings work, and no program removes or replaces ' +
+        'it, or its -wal and -shm files, while it is in use.',
+      'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',
+      'A restart of the machine ends every lease, lock-delay and hold-at-least at once: no process has survived it.',
+      'On Bun and Deno, whose monotonic clocks count from the start of the process, one process has the file at a time. ' +
+        'A second one is refused.',
+      'After the file was restored from a backup or copied, the epoch is raised before it is used under the same issuer.',
+    ],
+    confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
+  })
   return new SqliteBackend(new Connection({ ...common, file }), info, random)
 }
 
@@ -96,28 +116,4 @@ function checkMachine({ bootId, timeNamespaceOffset }: MachineIdentity): Machine
     bootId: checkText('machine.bootId', bootId, limits.nameBytes),
     timeNamespaceOffset: checkText('machine.timeNamespaceOffset', timeNamespaceOffset, limits.nameBytes),
   }
-}
-
-type Described = Pick<BackendInfo, 'namespace' | 'issuer' | 'epoch'> & { readonly pollMs: number }
-
-function infoOf(described: Described): BackendInfo<'fenced'> {
-  return describeInfo({
-    ...described,
-    name: 'sqlite',
-    scope: 'machine',
-    fencing: 'fenced',
-    prolongation: 'committed',
-    assumptions: [
-      'All clients that must exclude each other are processes of one machine, under one kernel that shows them the same boot id ' +
-        'and the same monotonic clock, and open the same file under the same path.',
-      'The file is on a local file system whose locks and shared memory mappings work, and no program removes or replaces ' +
-        'it, or its -wal and -shm files, while it is in use.',
-      'What was written is lost only when the machine restarts, and what the disk has confirmed is not lost even then.',
-      'A restart of the machine ends every lease, lock-delay and hold-at-least at once: no process has survived it.',
-      'On Bun and Deno, whose monotonic clocks count from the start of the process, one process has the file at a time. ' +
-        'A second one is refused.',
-      'After the file was restored from a backup or copied, the epoch is raised before it is used under the same issuer.',
-    ],
-    confirmed: 'A keep-alive whose transaction has been committed, counted from before it was sent.',
-  })
 }

@@ -3,7 +3,7 @@
 import { type Clock, instantOf } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
-import { prolongedSince } from '../../../kit/backend-kit.ts'
+import { prolongedSince, raisedTtlMs } from '../../../kit/backend-kit.ts'
 import { followLog } from '../../../kit/follow-log.ts'
 import { forceRelease, forget, resize } from '../../../kit/rules.ts'
 import type {
@@ -13,11 +13,14 @@ import type {
   Call,
   CapacityChange,
   Finding,
+  ForgetResult,
+  HolderKey,
   InspectCall,
   NameState,
   OperatorCall,
   Page,
   PageRequest,
+  ResizeResult,
   SessionHandle,
   SessionRequest,
   SessionState,
@@ -48,7 +51,8 @@ export class SqliteBackend implements Backend<'fenced'> {
 
   async openSession(request: SessionRequest, call: Call): Promise<BackendSession<'fenced'>> {
     const { namespace, machine } = this.#connection
-    const { id, holder, ttlMs } = request
+    const { id, holder } = request
+    const ttlMs = raisedTtlMs(this.info, request.ttlMs)
     const since = instantOf(this.clock)
     // Expired sessions are removed first, so that a late repetition does not bring one back (T31, revived locks).
     const opened = await this.#connection.prolong(call, (tx) => {
@@ -92,11 +96,7 @@ export class SqliteBackend implements Backend<'fenced'> {
     return this.#connection.diagnose(call)
   }
 
-  async check(
-    holder: { readonly name: string; readonly id: string; readonly token: bigint },
-    call: Call,
-  ): Promise<boolean> {
-    const { name, id, token } = holder
+  async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const found = await this.#connection.read(call, (sql, nowMs) =>
       sql.check.first(this.#connection.namespace, name, Number(token), id, nowMs),
     )
@@ -107,15 +107,11 @@ export class SqliteBackend implements Backend<'fenced'> {
     return this.#connection.write(call, (tx) => forceRelease(tx, this.#named(name), ids, reason, call))
   }
 
-  resize(
-    name: string,
-    capacity: CapacityChange,
-    call: OperatorCall,
-  ): Promise<'resized' | 'in-use' | 'changed'> {
+  resize(name: string, capacity: CapacityChange, call: OperatorCall): Promise<ResizeResult> {
     return this.#connection.write(call, (tx) => resize(tx, this.#named(name), capacity, call))
   }
 
-  forget(name: string, data: string, call: OperatorCall): Promise<'forgotten' | 'in-use' | 'changed'> {
+  forget(name: string, data: string, call: OperatorCall): Promise<ForgetResult> {
     return this.#connection.write(call, (tx) => forget(tx, this.#named(name), data, call))
   }
 

@@ -18,7 +18,7 @@ import { FilePoll } from './poll.ts'
 import { prepareStatements, type Statements } from './statements.ts'
 import { noStatistics, type Statistics } from './statistics.ts'
 import type { Transaction } from './transaction.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { SqliteWaitingRoom } from './waiting-room.ts'
 import { WakeUps } from './wakeups.ts'
 import { FileWatchers } from './watch.ts'
 import { type Work, Writer } from './writer.ts'
@@ -48,7 +48,7 @@ const READ_AGAIN_AFTER_MS = 5
 /**
  * The last connection that is closed writes its log into the file, and removes what is at the log's path. If the log was removed
  * while it was used, that is the log of newcomers, with all that they have committed. So such a connection is not closed, nor left
- * to the collector, which would close it (T105).
+ * to the collector, which would close it (T105, unlinked logs).
  */
 const leftOpen: Database[] = []
 
@@ -59,7 +59,7 @@ export class Connection {
   readonly statistics = noStatistics()
   readonly lifetime: Lifetime
   readonly writer: Writer
-  readonly room: WaitingRoom
+  readonly room: SqliteWaitingRoom
   readonly watchers: FileWatchers
   readonly wakeUps: WakeUps
   readonly #context: Context
@@ -76,7 +76,7 @@ export class Connection {
     this.#context = context
     this.writer = new Writer(context, this.#committed)
     const poll = new FilePoll(context, () => this.writer.write(neverCancelled, (tx) => expire(tx)))
-    this.room = new WaitingRoom(context, poll)
+    this.room = new SqliteWaitingRoom(context, poll)
     this.watchers = new FileWatchers(this, poll)
     this.wakeUps = new WakeUps(context, (ids) => this.room.wake(ids))
   }

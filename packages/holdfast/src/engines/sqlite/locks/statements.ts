@@ -1,7 +1,7 @@
 /** Every statement, prepared once. Parameters are numbered, so that one value can stand in several places. */
 import { ID_LENGTH } from '../../../base/ids.ts'
 import type { NameKey, Situation } from '../../../kit/rules.ts'
-import type { Mode, WatchEventKind } from '../../../spi.ts'
+import type { Mode, SessionState, WatchEventKind } from '../../../spi.ts'
 import type { Database } from './database.ts'
 
 /** With the counter of tokens, for an attempt that is granted. */
@@ -243,8 +243,8 @@ export function prepareStatements(database: Database) {
       'SELECT * FROM names WHERE namespace = ?1 AND name BETWEEN ?2 AND ?3 ORDER BY name',
     ),
     /** By the public half of the id, which is where a page goes on. */
-    sessions: query<{ id: string; holder: string; ttl_ms: number; expires_at: number }>(`
-      SELECT substr(id, 1, ${ID_LENGTH}) AS id, holder, ttl_ms, expires_at FROM sessions
+    sessions: query<Omit<SessionState, 'expiresInMs'> & { expires_at: number }>(`
+      SELECT substr(id, 1, ${ID_LENGTH}) AS id, holder, ttl_ms AS ttlMs, expires_at FROM sessions
       WHERE sessions.id > ?2 AND namespace = ?1 AND expires_at > ?3 ORDER BY sessions.id LIMIT ?4`),
     check: query(`
       SELECT 1 FROM holders JOIN sessions ON sessions.no = holders.session

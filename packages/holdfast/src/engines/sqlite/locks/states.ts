@@ -49,12 +49,9 @@ export function sessions(
   // A cursor is the public half of an id; the whole id comes after it.
   const after = cursor === undefined ? '' : `${cursor}${AFTER_ALL}`
   const found = sql.sessions.all(namespace, after, nowMs, limit + 1)
-  const items = found.slice(0, limit).map(({ id, holder, ttl_ms, expires_at }) => ({
-    id,
-    holder,
-    ttlMs: ttl_ms,
-    expiresInMs: expires_at - nowMs,
-  }))
+  const items = found
+    .slice(0, limit)
+    .map(({ expires_at, ...shown }) => ({ ...shown, expiresInMs: expires_at - nowMs }))
   return { items, next: found.length > limit ? (items.at(-1)?.id ?? null) : null }
 }
 
@@ -68,14 +65,11 @@ function inSnapshot<T>(sql: Statements, look: () => T): T {
 }
 
 /** A name while its rows are being gathered. */
-interface Gathered {
-  readonly name: string
-  capacity: number
+interface Gathered extends NameState {
   readonly holders: HolderState[]
   readonly waiters: WaiterState[]
   data?: string
   closedForMs: number
-  readonly atMs: number
 }
 
 /** All of them from the first name to the last. */

@@ -12,7 +12,7 @@
  *              one transaction: there is no moment in which the name is free and the first waiter does not have it.
  *              Crash before the wake-up: the successor holds the name and finds out at its next look.
  *   abandon    mark · delete · promote · commit
- *              a late request meets the mark; the mark goes only together with the session (T73).
+ *              a late request meets the mark; the mark goes only together with the session (T73, late originals).
  *
  * Every rule that decides does first what is due, so all rows that it sees are alive; only `deleteHolder` and `putData` ask
  * whether the session's time is up. An uncontended acquire is one look and one insert, its release one delete.
@@ -40,11 +40,9 @@ export interface Owner extends AnyOwner {
 }
 
 /** A waiter that was granted. */
-export interface Handover {
+export interface Handover extends Granted {
   readonly session: number
   readonly attempt: string
-  readonly token: bigint
-  readonly data: string | null
   /** Where its process listens; null if it does not. */
   readonly address: string | null
 }

@@ -10,7 +10,7 @@ import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { FilePoll } from './poll.ts'
 import type { Statements } from './statements.ts'
 import { noStatistics } from './statistics.ts'
-import { WaitingRoom } from './waiting-room.ts'
+import { SqliteWaitingRoom } from './waiting-room.ts'
 
 const release = { keepForMs: 0 }
 
@@ -246,7 +246,7 @@ describe('waiters on sqlite', () => {
       pollMs: 100,
     }
     const poll = new FilePoll({ ...common, sql }, catchUp)
-    const room = new WaitingRoom({ sql, clock, namespace: 'default' }, poll)
+    const room = new SqliteWaitingRoom({ sql, clock, namespace: 'default' }, poll)
     let granted: bigint | undefined
     const granting = (news: { readonly token: bigint }) => {
       granted = news.token

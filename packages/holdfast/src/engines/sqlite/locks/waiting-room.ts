@@ -4,15 +4,15 @@
  */
 import type { Granted } from '../../../kit/rules.ts'
 import type { StepWaiter } from '../../../kit/step-session.ts'
-import { WaitingRoom as Room } from '../../../kit/waiting-room.ts'
+import { WaitingRoom } from '../../../kit/waiting-room.ts'
 import type { Context } from './connection.ts'
 import type { FilePoll, Onlooker } from './poll.ts'
 
-type Waiter = StepWaiter<number>
+type SqliteWaiter = StepWaiter<number>
 
 type RoomContext = Pick<Context, 'sql' | 'clock' | 'namespace'>
 
-export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
+export class SqliteWaitingRoom extends WaitingRoom<SqliteWaiter, Granted> implements Onlooker {
   readonly #context: RoomContext
   readonly #poll: FilePoll
   #hasNewcomers = false
@@ -29,7 +29,7 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
   }
 
   /** The timer is armed later, once for all waiters of a transaction: `armForNewcomers`. */
-  override enter(waiter: Waiter): boolean {
+  override enter(waiter: SqliteWaiter): boolean {
     this.#hasNewcomers = true
     return super.enter(waiter)
   }
@@ -51,7 +51,7 @@ export class WaitingRoom extends Room<Waiter, Granted> implements Onlooker {
   }
 
   /** Looks up what has become of these. Waiters that are still queued stay. */
-  #ask(waiters: readonly Waiter[]): void {
+  #ask(waiters: readonly SqliteWaiter[]): void {
     if (waiters.length === 0) return
     const { sql, clock, namespace } = this.#context
     const asked = JSON.stringify(

@@ -11,6 +11,7 @@
  */
 import { afterThisTurn } from '../../../base/clock.ts'
 import { ClosedError, isHoldfastError } from '../../../base/errors.ts'
+import { growingPauseMs } from '../../../base/pauses.ts'
 import { type Asker, Lane, type Sent } from '../../../kit/lane.ts'
 import type { Done } from '../../../kit/step-session.ts'
 import type { Call } from '../../../spi.ts'
@@ -29,8 +30,7 @@ type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random'>
 const MAX_BATCH = 256
 /** Other processes' transactions are short: within this many tries, some 50 µs, most of them are over. */
 const TRIES_AT_ONCE = 4
-const SHORTEST_PAUSE_MS = 1
-const LONGEST_PAUSE_MS = 10
+const PAUSE = { firstMs: 1, longestMs: 10 }
 /** Long enough that giving way costs nothing, short compared with any TTL. */
 const LONGEST_TURN_MS = 20
 
@@ -96,10 +96,9 @@ export class Writer {
     let answers: readonly (Done | Error)[] | null = null
     for (let tries = 0; tries < TRIES_AT_ONCE && answers === null; tries++) answers = this.#run(steps)
     this.#workedMs += clock.monotonicMs() - beganMs
-    this.#pauses = answers === null ? Math.min(this.#pauses + 1, 10) : 0
+    this.#pauses = answers === null ? this.#pauses + 1 : 0
     if (answers !== null) return answers
-    const longestMs = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** this.#pauses)
-    return { retryInMs: SHORTEST_PAUSE_MS + longestMs * random.fraction() }
+    return { retryInMs: PAUSE.firstMs + growingPauseMs(this.#pauses, PAUSE) * random.fraction() }
   }
 
   /** Null: another process has the write lock, and nothing was done. */

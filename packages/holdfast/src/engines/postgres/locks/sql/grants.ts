@@ -39,7 +39,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Makes a holder of what waits, or could. The token is drawn under the lock of the name (T67).
+-- Makes a holder of what waits, or could. The token is drawn under the lock of the name (T67, tokens in the order of grants).
 CREATE OR REPLACE FUNCTION ${s}.hold(p_claim ${s}.waiters, p_data text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_token bigint := nextval(${quoteText(`${s}.tokens`)});

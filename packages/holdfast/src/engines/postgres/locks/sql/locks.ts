@@ -38,7 +38,7 @@ BEGIN
     RAISE EXCEPTION 'holdfast needs the isolation level READ COMMITTED, and this transaction has %',
       upper(current_setting('transaction_isolation')) USING ERRCODE = 'HF001';
   END IF;
-  -- What was granted must not be undone by a crash of the server (T68).
+  -- What was granted must not be undone by a crash of the server (T68, tokens lost in a crash).
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;

@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION ${s}.is_too_late(p_not_after_ms double precision) RET
   SELECT extract(epoch FROM clock_timestamp()) * 1000 >= p_not_after_ms
 $$;
 
--- A holder that got the name in between is not hit (T74). The mark tells the old holder why, in the operator's words.
+-- A holder that got the name in between is not hit (T74, misaimed force releases). The mark tells the old holder why, in the operator's words.
 CREATE OR REPLACE FUNCTION ${s}.release_by_force(
   p_namespace text, p_channel text, p_name text, p_ids text[], p_reason text, p_not_after_ms double precision)
 RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$

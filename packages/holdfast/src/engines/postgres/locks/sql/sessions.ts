@@ -36,7 +36,7 @@ BEGIN
       RETURN QUERY SELECT v_found.no, v_found.ttl_ms;
       RETURN;
     END IF;
-    -- A late repetition does not bring back what the expired session held (T31).
+    -- A late repetition does not bring back what the expired session held (T31, revived locks).
     IF FOUND THEN
       UPDATE ${s}.sessions z SET id = NULL, ended = coalesce(z.ended, 'expired'),
         ended_at = coalesce(z.ended_at, clock_timestamp()) WHERE z.no = v_found.no;
@@ -75,7 +75,7 @@ BEGIN
   RETURN QUERY SELECT 'alive', NULL, NULL, NULL, NULL;
 
   -- One statement, so that a waiter that becomes a holder is seen in one of the two. A waiter is listed without a token,
-  -- and may hold by now. A claim that is held under another token is lost, and unlisted as well (T84).
+  -- and may hold by now. A claim that is held under another token is lost, and unlisted as well (T84, late duplicates).
   RETURN QUERY
   WITH wrong AS (
     SELECT coalesce(l.name, c.name) AS name, coalesce(l.attempt, c.attempt) AS attempt,

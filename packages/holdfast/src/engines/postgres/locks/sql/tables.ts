@@ -31,7 +31,7 @@ export const REQUEST = [
 ] as const
 
 export const tables = (s: string) => `
--- Nothing is cached: a connection that had drawn numbers ahead would hand out small ones later (T67).
+-- Nothing is cached: a connection that had drawn numbers ahead would hand out small ones later (T67, tokens in the order of grants).
 CREATE SEQUENCE IF NOT EXISTS ${s}.tokens AS bigint MINVALUE 1 MAXVALUE 4503599627370495 CACHE 1 NO CYCLE;
 CREATE SEQUENCE IF NOT EXISTS ${s}.places AS bigint CACHE 1;
 

@@ -18,6 +18,9 @@
  */
 import { LARGEST_ENGINE_TOKEN } from '../../../../base/fence.ts'
 
+/** Where tokens come from: the digit of the setting. */
+export type TokenSource = '0' | '1' | '2' | '3'
+
 export const prelude = `
 -- Most calls need little of this script. Each function costs time in each call, so there are few, and they share few variables.
 local fencing, watch = string.sub(ARGV[1], 1, 1), #ARGV[1] > 1 and string.sub(ARGV[1], 2)

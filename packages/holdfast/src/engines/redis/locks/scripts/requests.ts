@@ -27,7 +27,8 @@ import { library } from './library.ts'
 import { OpCode } from './op-codes.ts'
 import { lookAtClock, prelude, useLibrary } from './prelude.ts'
 
-export const requestScript = redisScript(`${prelude}${library}
+/** Lua: also the rest of the short scripts. `is_untried`: no short script has found that it is not a common one. */
+export const requests = `${prelude}${library}
 local call, sub = redis.call, string.sub
 local answers, are_text = {}, true
 local body, ttl, channel, key_ms, weight, capacity, mode, most_waiters
@@ -47,7 +48,7 @@ while i <= count do
     -- The commonest requests first: an exclusive lock without lock-delay, waiters, data or watchers. The library does the rest.
     local lock, answer = KEYS[#answers + 1], nil
     local is_acquire = operation == '${OpCode.enqueue}' or operation == '${OpCode.tryAcquire}'
-    if is_acquire and mode == 'exclusive' then
+    if is_acquire and mode == 'exclusive' and is_untried then
       if redis.pcall('EXISTS', lock, lock .. ':s', lock .. ':x:' .. who, watch or lock) == 0 then
         ${lookAtClock}
         local token, refused = draw_token(lock, nowUs)
@@ -64,7 +65,7 @@ while i <= count do
         call('PEXPIRE', lock, second)
         answer = 'k'
       end
-    elseif operation == '${OpCode.release}' and second == '0' then
+    elseif operation == '${OpCode.release}' and second == '0' and is_untried then
       if is_held(lock, who, first) and redis.pcall('EXISTS', lock .. ':s', watch or lock .. ':s') == 0 then
         call('DEL', lock)
         answer = 'r'
@@ -86,4 +87,6 @@ while i <= count do
 end
 if behindUs > 1000000 then answers[#answers + 1] = 'behind' .. string.format('%.0f', behindUs) end
 return are_text and table.concat(answers, ' ') or answers
-`)
+`
+
+export const requestScript = redisScript(`local is_untried = true${requests}`)

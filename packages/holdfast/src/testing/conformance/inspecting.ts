@@ -6,7 +6,7 @@ import { type Finding, LOCK_CAPACITY } from '../../spi.ts'
 import type { Actor } from './actor.ts'
 import { call, expectMs, request, secretOf, tokenOf, topic } from './toolbox.ts'
 
-export const lookingCases = topic('check, inspect and list', [
+export const inspectingCases = topic('check, inspect and list', [
   {
     rule: 'C153',
     title: 'a check knows the current holder, by id and token and name together',

@@ -1,4 +1,4 @@
-/** Loaded first by each side: makes `holdfast` the package in the folder that the environment names. */
+/** Loaded first by each child process: makes `holdfast` the package in the folder that the environment names. */
 import { registerHooks } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'

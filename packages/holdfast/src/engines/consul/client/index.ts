@@ -1,0 +1,5 @@
+export { ConsulClient, type ConsulClientOptions, type Question } from './client.ts'
+export type { ConsulTls, Member } from './member.ts'
+export * from './messages.ts'
+export { keysBelow, pollKeys, pollTree } from './polls.ts'
+export { createSession, destroySession, renewSession, type SessionTerms } from './sessions.ts'

@@ -1,0 +1,227 @@
+/** Certificates, tokens and rights, agents that are no servers, wrong addresses, and the diagnosis. */
+import { readFileSync } from 'node:fs'
+import { createServer as createWebServer } from 'node:http'
+import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { type ConsulOptions as ServerOptions, startConsul, startRedis, wanted } from 'holdfast-lab/servers'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { Rig } from '../../../../test/consul/rig.ts'
+import { openBackend, openLocker } from '../../../open.ts'
+import { call, request } from '../../../testing/conformance/requests.ts'
+import { openConsul } from './assemble.ts'
+
+const fixture = (file: string) =>
+  fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
+const tls = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
+
+describe.runIf(wanted('consul'))('access', () => {
+  test('TLS with certificates on both sides; without the client’s, or with an unknown authority, there is an error', async () => {
+    await using cluster = await startConsul({ tls })
+    const [member] = cluster.members
+    const hosts = [member?.url ?? '']
+    const files = new URLSearchParams({
+      ca: tls.ca,
+      cert: fixture('client.pem'),
+      key: fixture('client-key.pem'),
+    })
+    const url = `consuls://127.0.0.1:${member?.port}`
+    await using locker = await openLocker(`${url}?${files}`, { require: ['fenced', 'cluster'] })
+    const lease = await locker.acquire('x')
+    expect(await lease.release()).toBe('released')
+    const ca = readFileSync(tls.ca)
+    for (const refused of [{ hosts, tls: { ca } }, { hosts }])
+      await expect(openConsul(refused)).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    await expect(openLocker(`consul://127.0.0.1?ca=${tls.ca}`)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+    })
+  })
+
+  describe('at a wrong address it says what to do', () => {
+    const stack = new AsyncDisposableStack()
+    afterAll(() => stack.disposeAsync())
+    const listening = async (server: Server) => {
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+      stack.defer(() => void server.close())
+      return (server.address() as AddressInfo).port
+    }
+    const portOf = async (options?: ServerOptions): Promise<number> => {
+      const cluster = stack.use(await startConsul(options))
+      return cluster.members[0]?.port ?? 0
+    }
+    const plain = () => portOf()
+    const secure = () => portOf({ tls })
+    const redis = async (): Promise<number> => stack.use(await startRedis()).port
+    const web = () => listening(createWebServer((_request, response) => response.end('hello')))
+    const silent = () => listening(createTcpServer(() => {}))
+    const ca = `?ca=${fixture('ca.pem')}`
+
+    type Row = readonly [what: string, scheme: string, start: () => Promise<number>, options: string, RegExp]
+    const rows: readonly Row[] = [
+      [
+        'nothing listens',
+        'consul',
+        async () => 1,
+        '',
+        /nothing listens at .*Start Consul\. Check host and port/,
+      ],
+      ['a web server', 'consul', web, '', /does not speak HTTP as Consul.*Check host and port/],
+      ['Redis', 'consul', redis, '', /does not speak HTTP.*Check host and port/],
+      ['Redis, with TLS', 'consuls', redis, '', /does not begin TLS.*write consul:\/\//],
+      ['Consul without TLS', 'consuls', plain, '', /does not begin TLS.*write consul:\/\//],
+      ['Consul with TLS', 'consul', secure, '', /does not speak HTTP.*write consuls:\/\//],
+      ['an unknown authority', 'consuls', secure, '', /certificate that is not accepted.*`ca`/],
+      ['a certificate is required', 'consuls', secure, ca, /require a certificate.*`cert` and `key`/],
+      ['a stopped server', 'consul', silent, '', /says nothing: it is stopped/],
+    ]
+    test.each(rows)('%s', async (_, scheme, start, options, message) => {
+      const port = await start()
+      await expect(openLocker(`${scheme}://127.0.0.1:${port}${options}`)).rejects.toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+        outcome: 'not-applied',
+        message: expect.stringMatching(message),
+      })
+    })
+  })
+
+  test.each([
+    ['hosts', { hosts: ['127.0.0.1:8500'] }],
+    ['hosts', { hosts: [] }],
+    ['token', { hosts: ['http://127.0.0.1:8500'], token: 'a\nb' }],
+    ['checks', { hosts: ['http://127.0.0.1:8500'], checks: 'serfHealth' as never }],
+    ['consul options', { hosts: ['http://127.0.0.1:8500'], tokens: 'x' } as never],
+  ])('%s that cannot be are refused', async (argument, options) => {
+    await expect(openConsul(options)).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: expect.stringContaining(argument),
+    })
+  })
+
+  test('the shortest TTL is what the server says when it refuses a shorter one', async () => {
+    await using cluster = await startConsul({ settings: { session_ttl_min: '90s' } })
+    await using backend = await openConsul({ hosts: cluster.members.map(({ url }) => url) })
+    expect(backend.info.ttlMs).toEqual({ min: 90_000, max: 86_400_000, step: 1 })
+    expect(backend.info.expirySlackMs(90_000)).toBe(91_000)
+    const session = await backend.openSession({ id: 'x'.repeat(44), ttlMs: 1_000, holder: 'tester' }, call())
+    expect(session.ttlMs).toBe(90_000)
+    await session.close(call())
+    const codes = (await backend.diagnose(call())).map(({ code }) => code)
+    expect(codes).toContain('HOLDFAST_CONSUL_LONG_TTL')
+  })
+
+  test('two clusters have two issuers, and a namespace keeps its own', async () => {
+    await using one = await startConsul()
+    await using other = await startConsul()
+    const issuerOf = async ({ members }: typeof one) => {
+      await using backend = await openBackend(`consul://127.0.0.1:${members[0]?.port}`)
+      return backend.info.issuer
+    }
+    const issuers = [await issuerOf(one), await issuerOf(other), await issuerOf(one)]
+    expect(issuers[0]).toMatch(/^consul:.{22}\/default$/)
+    expect(issuers[1]).not.toBe(issuers[0])
+    expect(issuers[2]).toBe(issuers[0])
+  })
+
+  test('T56 an agent that is no server passes requests on, also when its server is gone; the diagnosis says what that means', async () => {
+    await using rig = await Rig.start({ members: 3 })
+    const agent = await rig.cluster.startAgent()
+    const backend = await rig.backend({ hosts: [agent.url] })
+    const session = await backend.openSession({ id: 'y'.repeat(44), ttlMs: 30_000, holder: 'tester' }, call())
+    const held = await session.tryAcquire(request('x'), call())
+    expect(held.kind).toBe('granted')
+    expect((await backend.diagnose(call())).map(({ code }) => code)).toEqual(
+      expect.arrayContaining(['HOLDFAST_CONSUL_AGENT', 'HOLDFAST_CONSUL_ACL_OFF']),
+    )
+    await session.close(call())
+  })
+
+  describe('with tokens', () => {
+    const root = '11111111-2222-3333-4444-555555555555'
+    let rig: Rig
+    let host: string
+    const acl = { enabled: true, default_policy: 'deny', tokens: { master: root, agent: root } }
+    beforeAll(async () => {
+      rig = await Rig.start({ settings: { acl, limits: { http_max_conns_per_client: 40 } }, token: root })
+      host = rig.hosts[0] ?? ''
+    })
+    afterAll(() => rig?.[Symbol.asyncDispose]())
+
+    /** The secret of a token with these rules. */
+    const tokenWith = async (name: string, Rules: string): Promise<string> => {
+      const headers = { 'x-consul-token': root }
+      const put = async (path: string, body: object) =>
+        (await fetch(`${host}/v1/acl/${path}`, { method: 'PUT', headers, body: JSON.stringify(body) })).json()
+      await put('policy', { Name: name, Rules })
+      const { SecretID } = (await put('token', { Policies: [{ Name: name }] })) as { SecretID: string }
+      return SecretID
+    }
+    const sessions = 'session_prefix "" { policy = "write" }'
+
+    test('the rights of the page are enough; for the diagnosis it takes more', async () => {
+      const secret = await tokenWith(
+        'locks',
+        `key_prefix "holdfast/1/shop/" { policy = "write" } ${sessions}`,
+      )
+      const port = new URL(host).port
+      await using locker = await openLocker(`consul://:${secret}@127.0.0.1:${port}?namespace=shop`)
+      const lease = await locker.acquire('x')
+      await lease.setData('left')
+      expect(await lease.release()).toBe('released')
+      expect((await locker.list()).map(({ name }) => name)).toEqual(['x'])
+      const codes = (await locker.diagnose()).map(({ code }) => code)
+      expect(new Set(codes)).toEqual(new Set(['HOLDFAST_CONSUL_UNREADABLE']))
+    })
+
+    test('the diagnosis names a small cluster and a low limit of connections', async () => {
+      const backend = await rig.backend({ token: root })
+      const codes = (await backend.diagnose(call())).map(({ code }) => code)
+      expect(new Set(codes)).toEqual(
+        new Set(['HOLDFAST_CONSUL_FEW_SERVERS', 'HOLDFAST_CONSUL_FEW_CONNECTIONS']),
+      )
+    })
+
+    test.each([
+      [
+        'a wrong token',
+        async () => '99999999-2222-3333-4444-555555555555',
+        /ACL not found.*Correct the token/,
+      ],
+      ['no token', async () => undefined, /Permission denied.*key_prefix/],
+      [
+        'no sessions',
+        () => tokenWith('keys', 'key_prefix "" { policy = "write" }'),
+        /Permission denied.*session_prefix/,
+      ],
+      ['no keys', () => tokenWith('sessions', sessions), /Permission denied.*key_prefix/],
+    ])('%s: it says what is missing', async (_what, token, message) => {
+      const secret = await token()
+      await expect(rig.backend(secret === undefined ? {} : { token: secret })).rejects.toMatchObject({
+        code: 'UNSUPPORTED',
+        message: expect.stringMatching(message),
+      })
+    })
+
+    test('G1 G12 a name that may not be read is never taken for free', async () => {
+      const rules = `key_prefix "holdfast/1/blind/" { policy = "write" } key_prefix "holdfast/1/blind/n/y/" { policy = "deny" }`
+      const secret = await tokenWith('blind', `${rules} ${sessions}`)
+      const blind = await rig.backend({ token: secret, namespace: 'blind', issuer: 'shop' })
+      const session = await blind.openSession({ id: 'w'.repeat(44), ttlMs: 60_000, holder: 'blind' }, call())
+      await expect(session.tryAcquire(request('y'), call())).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+      expect((await session.tryAcquire(request('x'), call())).kind).toBe('granted')
+      await session.close(call())
+    })
+  })
+
+  test('the diagnosis names a server that is down, and one that knows no leader', async () => {
+    await using rig = await Rig.start({ members: 3 })
+    const backend = await rig.backend()
+    const leader = await rig.cluster.leader()
+    const others = rig.cluster.members.filter((member) => member !== leader)
+    await Promise.all(others.map((member) => member.kill()))
+    const found = await backend.diagnose(call())
+    const codes = new Set(found.map(({ code }) => code))
+    expect(codes).toContain('HOLDFAST_CONSUL_MEMBER_DOWN')
+    expect(found.filter(({ code }) => code === 'HOLDFAST_CONSUL_MEMBER_DOWN').length).toBeGreaterThanOrEqual(
+      2,
+    )
+  })
+})

@@ -1,0 +1,189 @@
+/** What ends sessions, elections while many wait, and lock-delays that outlive a leader. On three servers. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { startProxy } from 'holdfast-lab/faults'
+import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
+import { isHoldfastError } from '../../../base/errors.ts'
+import { publicIdOf } from '../../../base/ids.ts'
+import { createLocker } from '../../../locker/locker.ts'
+import type { AcquireRequest, BackendSession, Grant } from '../../../spi.ts'
+import { call, request } from '../../../testing/conformance/requests.ts'
+
+type Session = BackendSession<'fenced'>
+
+async function take(session: Session, asked: AcquireRequest): Promise<Grant<'fenced'>> {
+  const result = await session.tryAcquire(asked, call())
+  if (result.kind !== 'granted') throw new Error(result.kind)
+  return result.grant
+}
+
+describe.runIf(wanted('consul'))('failures', () => {
+  let rig: Rig
+  beforeAll(async () => {
+    rig = await Rig.start({ members: 3 })
+  })
+  afterAll(() => rig?.[Symbol.asyncDispose]())
+  const down = new Set<Server>()
+  afterEach(async () => {
+    await Promise.all([...down].map((member) => member.restart()))
+    down.clear()
+    await rig.cluster.leader()
+    await rig.clear()
+  })
+  const kill = async (...members: Server[]) => {
+    for (const member of members) down.add(member)
+    await Promise.all(members.map((member) => member.kill()))
+  }
+
+  test('T87 G11 while there is no leader, acquiring and waiting fail with typed errors or wait, without a hot loop', async () => {
+    const backend = await rig.backend()
+    const [holder, waiter] = [
+      createLocker(await rig.backend(), { ttlMs: 30_000 }),
+      createLocker(backend, { ttlMs: 30_000, waitMs: 120_000 }),
+    ]
+    const held = await holder.acquire('x')
+    const waiting = waiter.acquire('x')
+    await waitFor('one waits', async () => (await backend.inspect('x', call()))?.waiters.length === 1 || null)
+    const [one, two] = rig.cluster.members as [Server, Server]
+    await kill(one, two)
+    const before = backend.statistics.sent
+    const acquired = await waiter.acquire('y', { waitMs: 3_000 }).catch((error: unknown) => error)
+    expect(isHoldfastError(acquired), `${acquired}`).toBe(true)
+    // Some tries of the acquire, and polls after pauses that grow.
+    expect(backend.statistics.sent - before).toBeLessThan(100)
+    await Promise.all([one.restart(), two.restart()])
+    down.clear()
+    await held.release()
+    const taken = await waiting
+    expect(taken.state).toBe('held')
+    await Promise.all([holder.close(), waiter.close()])
+  })
+
+  test('G8 G10 the leader is killed while 500 wait: they are granted in their order', async () => {
+    const backend = await rig.backend()
+    const [holder, session] = [await openSession(backend), await openSession(backend)]
+    const held = await take(holder, request('x'))
+    const order: string[] = []
+    const tokens: bigint[] = [held.token]
+    const failed: unknown[] = []
+    const waiting = async () => {
+      const result = await session.enqueue?.(request('x'), call())
+      if (result?.kind !== 'granted') throw new Error(result?.kind)
+      order.push(publicIdOf(result.grant.attempt))
+      tokens.push(result.grant.token)
+      await session.release(result.grant, { keepForMs: 0 }, limitedCall(60_000))
+    }
+    const all = Array.from({ length: 500 }, () => waiting().catch((error) => failed.push(error)))
+    const waiters = await waitFor('all wait', async () => {
+      const { waiters = [] } = (await backend.inspect('x', call())) ?? {}
+      return waiters.length === 500 ? waiters : null
+    })
+    await kill(await rig.cluster.leader())
+    await holder.release(held, { keepForMs: 0 }, limitedCall(60_000))
+    await waitFor('many have been granted', async () => order.length >= 40 || null)
+    const granted = [...order]
+    expect(granted).toEqual(waiters.slice(0, granted.length).map(({ id }) => id))
+    expect(tokens).toEqual(tokens.toSorted((a, b) => (a < b ? -1 : 1)))
+    await backend[Symbol.asyncDispose]()
+    await Promise.all(all)
+  })
+
+  test('a session outlives the server on which it was made (Consul #20424)', async () => {
+    const [member] = rig.cluster.members as readonly [Server]
+    const made = await rig.backend({ hosts: [member.url] })
+    const session = await openSession(made, 4_000)
+    const held = await take(session, request('x'))
+    const heir = await (await rig.backend({ hosts: rig.hosts.slice(1) })).attachSession(
+      session.handle,
+      call(),
+    )
+    await kill(member)
+    // The others notice after some seconds. With the check that Consul takes by default, the session would end then.
+    await waitFor('its node is said to have failed', async () => {
+      await heir?.keepAlive({ held: [held], waiting: [] }, limitedCall(5_000)).catch(() => null)
+      const checks = await rig.operator
+        .ask<{ Name: string; Status: string }[]>('health/state/critical')
+        .catch(() => [])
+      return checks.length > 0 || null
+    })
+    expect((await heir?.keepAlive({ held: [held], waiting: [] }, call()))?.kind).toBe('alive')
+    await heir?.close(call())
+  })
+
+  test('G11 a node that is taken out of the catalog takes its sessions with it: they are told as gone', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('x'))
+    const id = (await rig.operator.keys()).find(({ Key }) => Key.endsWith(`/c/${held.attempt}`))?.Session
+    const [{ Node }] = await rig.operator.ask<[{ Node: string }]>(`session/info/${id}`)
+    await rig.operator.put('catalog/deregister', { Node })
+    // Its agent would find out, and come back, after a minute.
+    await rig.operator.put('catalog/register', { Node, Address: '127.0.0.1' })
+    expect((await session.keepAlive({ held: [held], waiting: [] }, call())).kind).toBe('gone')
+    const next = await waitFor('another session', () => openSession(backend).catch(() => null))
+    await take(next, request('x'))
+    await next.close(call())
+  })
+
+  test('a check that fails ends the sessions that were made with it, and no others', async () => {
+    const [member] = rig.cluster.members as readonly [Server]
+    const check = { Name: 'holdfast', ID: 'holdfast', TTL: '1h', Status: 'passing' }
+    await rig.operator.tell('agent/check/register', member.url, check)
+    const plain = await openSession(await rig.backend({ hosts: [member.url] }))
+    const backend = await rig.backend({ hosts: [member.url], checks: ['holdfast'] })
+    const checked = await waitFor('the check is known', () => openSession(backend).catch(() => null))
+    await Promise.all([take(plain, request('x')), take(checked, request('y'))])
+    await rig.operator.tell('agent/check/fail/holdfast', member.url)
+    await waitFor(
+      'it ends',
+      async () => (await checked.keepAlive({ held: [], waiting: [] }, call())).kind === 'gone' || null,
+    )
+    expect((await plain.keepAlive({ held: [], waiting: [] }, call())).kind).toBe('alive')
+    await plain.close(call())
+    await rig.operator.tell('agent/check/deregister/holdfast', member.url)
+  })
+
+  test('T14 G6 an abandon whose answer is lost is asked again, and nothing is left', async () => {
+    const [member] = rig.cluster.members as readonly [Server]
+    await using proxy = await startProxy(member)
+    const hosts = [`http://${proxy.host}:${proxy.port}`, ...rig.hosts.slice(1)]
+    const session = await openSession(await rig.backend({ hosts }))
+    const asked = request('x')
+    await take(session, asked)
+    proxy.drop('down')
+    await session.abandon(asked, call())
+    const observer = await rig.backend()
+    expect(await observer.inspect('x', call())).toBe(null)
+    proxy.heal()
+    expect((await session.tryAcquire(asked, call()).catch(() => ({ kind: 'refused' }))).kind).not.toBe(
+      'granted',
+    )
+    await session.close(call())
+  })
+
+  test('T23 a lock-delay goes on when the leader is killed in the middle of it', async () => {
+    const delayMs = 5_000
+    const backend = await rig.backend()
+    const dying = await openSession(backend, 1_000, { lockDelayMs: delayMs })
+    const successor = await openSession(backend)
+    const held = await take(dying, request('x'))
+    // Both sessions end at once, so it is known when the delay begins.
+    const keys = await rig.operator.keys()
+    const ids = ['c', 'delay'].map(
+      (part) => keys.find(({ Key }) => Key.endsWith(`/${part}/${held.attempt}`))?.Session,
+    )
+    for (const id of ids) await rig.operator.put(`session/destroy/${id}`)
+    const beganMs = performance.now()
+    await kill(await rig.cluster.leader())
+    await rig.cluster.leader()
+    let opened = false
+    while (!opened) {
+      const result = await successor.tryAcquire(request('x'), limitedCall(3_000)).catch(() => null)
+      opened = result?.kind === 'granted'
+      if (!opened) await sleep(100)
+    }
+    expect(performance.now() - beganMs).toBeGreaterThan(delayMs - 50)
+    await successor.close(call())
+  })
+})

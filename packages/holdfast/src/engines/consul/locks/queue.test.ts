@@ -1,0 +1,266 @@
+/** The queue of a name on a real Consul: who is granted, what it costs, and what operators do to it. */
+import { readFileSync } from 'node:fs'
+import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
+import { systemRandom } from '../../../base/ids.ts'
+import { isEligible } from '../../../kit/ordered-store.ts'
+import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
+import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { ConsulClient, createSession, lock, remove } from '../client/index.ts'
+import type { ConsulBackend } from './backend.ts'
+
+type Session = BackendSession<'fenced'>
+
+const take = async (session: Session, asked: AcquireRequest): Promise<Grant<'fenced'>> => {
+  const result = await session.tryAcquire(asked, call())
+  if (result.kind !== 'granted') throw new Error(result.kind)
+  return result.grant
+}
+const release = (session: Session, grant: Grant) => session.release(grant, { keepForMs: 0 }, call())
+
+function enqueue(session: Session, asked: AcquireRequest, its: Call = call()) {
+  const waiting = {
+    state: 'waiting',
+    token: 0n,
+    grant: undefined as Grant | undefined,
+    error: undefined as unknown,
+  }
+  session.enqueue?.(asked, its).then(
+    (result) => {
+      waiting.state = result.kind
+      if (result.kind !== 'granted') return
+      waiting.grant = result.grant
+      waiting.token = result.grant.token
+    },
+    (error: unknown) => {
+      waiting.state = 'rejected'
+      waiting.error = error
+    },
+  )
+  return waiting
+}
+
+describe.runIf(wanted('consul'))('the queue', () => {
+  let rig: Rig
+  beforeAll(async () => {
+    rig = await Rig.start()
+  })
+  afterAll(() => rig?.[Symbol.asyncDispose]())
+  afterEach(() => rig.clear())
+
+  const untilWaiting = (backend: ConsulBackend, name: string, count: number) =>
+    waitFor(
+      `${count} wait`,
+      async () => (await backend.inspect(name, call()))?.waiters.length === count || null,
+    )
+
+  test('T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('x'))
+    const middle = request('x')
+    const cancelled = enqueue(session, middle)
+    await untilWaiting(backend, 'x', 1)
+    const last = enqueue(session, request('x'))
+    await untilWaiting(backend, 'x', 2)
+    await session.abandon(middle, call())
+    await waitFor('the middle one ends', async () => cancelled.state === 'rejected' || null)
+    // A keep-alive looks for every waiter, so whatever the wake-up has led to has happened after it.
+    await session.keepAlive({ held: [], waiting: [] }, call())
+    expect(last.state).toBe('waiting')
+    await release(session, held)
+    await waitFor('the last one is granted', async () => last.state === 'granted' || null)
+    expect(last.token).toBeGreaterThan(held.token)
+  })
+
+  test('T17 T34 a waiter whose own key was deleted is not granted', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('x'))
+    const asked = request('x')
+    const waiting = enqueue(session, asked)
+    await untilWaiting(backend, 'x', 1)
+    for (const { Key } of await rig.operator.keys())
+      if (Key.endsWith(`/c/${asked.attempt}`)) await rig.operator.deleteKey(Key)
+    await release(session, held)
+    await waitFor('the wait ends', async () => waiting.state !== 'waiting' || null)
+    expect(waiting.error).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+  })
+
+  test('T34 a holder whose key was deleted by hand learns it at the next keep-alive, and nothing of it is left', async () => {
+    const backend = await rig.backend()
+    for (const lockDelayMs of [0, 60_000]) {
+      const session = await openSession(backend, 30_000, { lockDelayMs })
+      const [lost, kept] = [await take(session, request('lost')), await take(session, request('kept'))]
+      const keyOf = async (part: string) =>
+        (await rig.operator.keys()).find(({ Key }) => Key.includes(part) && Key.endsWith(lost.attempt))
+      await rig.operator.deleteKey((await keyOf('/c/'))?.Key ?? '')
+      const result = await session.keepAlive({ held: [lost, kept], waiting: [] }, call())
+      if (result.kind !== 'alive') throw new Error(result.kind)
+      expect(result.lost).toEqual([{ attempt: lost.attempt, reason: 'deleted' }])
+      for (const claim of result.unlisted) await session.abandon(claim, call())
+      await waitFor('nothing is left', async () => (await keyOf('/')) === undefined || null)
+      const next = await openSession(backend)
+      await release(next, await take(next, request('lost')))
+      await session.close(call())
+    }
+  })
+
+  test('T18 G11 a session that an operator destroys ends its claims and its waits', async () => {
+    const backend = await rig.backend()
+    const [holder, doomed] = [await openSession(backend), await openSession(backend)]
+    await take(holder, request('x'))
+    const asked = request('x')
+    const waiting = enqueue(doomed, asked)
+    await untilWaiting(backend, 'x', 1)
+    const claim = (await rig.operator.keys()).find(({ Key }) => Key.endsWith(`/c/${asked.attempt}`))
+    await rig.operator.put(`session/destroy/${claim?.Session}`)
+    await waitFor('the wait ends', async () => waiting.state === 'session-gone' || null)
+    expect((await doomed.keepAlive({ held: [], waiting: [] }, call())).kind).toBe('gone')
+    expect((await doomed.tryAcquire(request('x'), call())).kind).toBe('session-gone')
+  })
+
+  test('G9 T28 with 500 waiting, a release costs about as many requests as with 5, and wakes one', async () => {
+    const costOf = async (waiters: number) => {
+      const backend = await rig.backend()
+      const session = await openSession(backend)
+      const held = await take(session, request('x'))
+      const waiting = Array.from({ length: waiters }, () => enqueue(session, request('x')))
+      await untilWaiting(backend, 'x', waiters)
+      await session.keepAlive({ held: [held], waiting: [] }, call())
+      const before = backend.statistics.sent
+      await release(session, held)
+      await waitFor('one is granted', async () => waiting.some(({ state }) => state === 'granted') || null)
+      // Whatever else was woken would have asked by the time that this is answered.
+      await session.keepAlive({ held: [], waiting: [] }, call())
+      expect(waiting.filter(({ state }) => state === 'granted')).toHaveLength(1)
+      const cost = backend.statistics.sent - before
+      await session.close(call())
+      await rig.clear()
+      return cost
+    }
+    // Delete, polls, confirm, and the two of the keep-alive. A poll may see two changes at once, or each by itself.
+    const few = await costOf(5)
+    expect(few).toBeLessThanOrEqual(9)
+    expect(await costOf(500)).toBeLessThanOrEqual(9)
+  })
+
+  test('T89 500 wait on one name and 300 names are waited for: few connections, also at the server, and also after all have cancelled', async () => {
+    const [member] = rig.cluster.members as readonly [Server]
+    const backend = await rig.backend()
+    const [holder, session] = [await openSession(backend), await openSession(backend)]
+    const names = Array.from({ length: 300 }, (_, index) => `name ${index}`)
+    const held = await Promise.all(['one', ...names].map((name) => take(holder, request(name))))
+    const giveUp = new Cancellation()
+    const asked = [...Array.from({ length: 500 }, () => 'one'), ...names].map((name) => request(name))
+    const waiting = asked.map((each) => enqueue(session, each, giveUp))
+    await untilWaiting(backend, 'one', 500)
+    await untilWaiting(backend, 'name 299', 1)
+    expect(connectionsAt(member.port)).toBeLessThanOrEqual(20)
+    expect(backend.statistics.polls).toBeLessThanOrEqual(9)
+    // Also a name without a poll of its own is handed on.
+    await release(holder, held.at(-1) as Grant)
+    await waitFor('it is granted', async () => waiting.at(-1)?.state === 'granted' || null)
+    giveUp.cancel(new Error('all give up'))
+    await waitFor('all have given up', async () => waiting.every(({ state }) => state !== 'waiting') || null)
+    await Promise.all(asked.slice(0, -1).map((each) => session.abandon(each, call())))
+    expect(connectionsAt(member.port)).toBeLessThanOrEqual(20)
+    await waitFor('no poll is left', async () => backend.statistics.polls === 0 || null)
+    expect(connectionsAt(member.port)).toBeLessThanOrEqual(20)
+    await Promise.all([holder.close(call()), session.close(call())])
+  })
+
+  test('G1 T78 a capacity that is changed while permits come and go: the holders fit at every moment', async () => {
+    const backend = await rig.backend()
+    const sessions = await Promise.all(Array.from({ length: 4 }, () => openSession(backend)))
+    const [first] = sessions as [Session]
+    const anchor = await take(first, permits('pool', 1, 3))
+    let isOver = false
+    const working = sessions.map(async (session) => {
+      while (!isOver) {
+        const capacity = (await backend.inspect('pool', call()))?.capacity ?? 3
+        const result = await session.tryAcquire(permits('pool', 1, capacity), call()).catch(() => null)
+        if (result?.kind !== 'granted') continue
+        const seen = await backend.inspect('pool', call())
+        const weight = seen?.holders.reduce((sum, each) => sum + each.weight, 0) ?? 0
+        if (weight > (seen?.capacity ?? 0)) throw new Error(`${weight} of ${seen?.capacity}`)
+        await release(session, result.grant)
+      }
+    })
+    const answers = new Set<string>()
+    const resizing = (async () => {
+      for (let tries = 0; tries < 200 || !answers.has('resized'); tries++) {
+        const from = (await backend.inspect('pool', call()))?.capacity ?? 0
+        const to = from === 3 ? 2 : 3
+        const its = Object.assign(limitedCall(10_000), { notAfterMs: backend.clock.wallMs() + 10_000 })
+        answers.add(await backend.resize('pool', { from, to }, its))
+      }
+    })()
+    await resizing.finally(() => {
+      isOver = true
+    })
+    await Promise.all(working)
+    await release(first, anchor)
+    for (const session of sessions) await session.close(call())
+  })
+
+  test('G1 T78 while an operator changes a name nothing is granted, neither by a join nor by a view from before', async () => {
+    const backend = await rig.backend({ namespace: 'alone' })
+    const open = async () => {
+      const id = systemRandom.id() + systemRandom.id()
+      return (await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())).claims
+    }
+    const [claims, other] = [await open(), await open()]
+    const first = await claims.join(permits('pool', 2, 3), true, call())
+    if (first.kind !== 'granted') throw new Error(first.kind)
+    const asked = permits('pool', 2, 3)
+    const waiting = await other.join(asked, true, call())
+    if (waiting.kind !== 'created') throw new Error(waiting.kind)
+    const [held] = (await backend.names.read('pool', call())).holders
+    await claims.release(
+      { name: 'pool', attempt: held?.attempt ?? '', grantId: String(first.token) },
+      0,
+      call(),
+    )
+    const seen = (await other.look(asked, call())).queue(waiting.own, 3)
+    expect(isEligible(seen)).toBe(true)
+    await using stack = new AsyncDisposableStack()
+    const client = new ConsulClient('consul', { hosts: rig.hosts }, backend.clock)
+    stack.defer(() => client.close())
+    const session = await createSession(client, { ttlMs: 30_000, behavior: 'delete' }, call())
+    const operator = 'holdfast/1/alone/n/pool/operator'
+    await client.transact([lock(operator, '', session)], call())
+    const confirmed = await other.confirm(asked, waiting.own, seen, call())
+    expect(confirmed).not.toHaveProperty('kind')
+    const late = await claims.join(permits('pool', 1, 3), true, call())
+    expect(late.kind).toBe('created')
+    await client.transact([remove(operator)], call())
+    const again = (await other.look(asked, call())).queue(waiting.own, 3)
+    expect(await other.confirm(asked, waiting.own, again, call())).toHaveProperty('token')
+  })
+
+  test('G6 when sessions have ended, nothing is left in Consul but the data cell and the id', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend, 30_000, { lockDelayMs: 5_000 })
+    const held = await take(session, request('x'))
+    await session.setData?.(held, 'a note', call())
+    await session.abandon(request('x'), call())
+    enqueue(session, request('x'))
+    await untilWaiting(backend, 'x', 1)
+    await session.close(call())
+    const left = (await rig.operator.keys()).map(({ Key }) => Key)
+    expect(left).toEqual([expect.stringMatching(/\/id$/), expect.stringMatching(/\/n\/x\/data$/)])
+    await waitFor('no session is left', async () => (await rig.operator.sessions()).length === 0 || null)
+  })
+})
+
+/** That are established, as the server has them. */
+function connectionsAt(port: number): number {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
+  const rows = readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((row) => row.trim().split(/\s+/))
+  return rows.filter(([, address, , state]) => address?.endsWith(local) && state === '01').length
+}
