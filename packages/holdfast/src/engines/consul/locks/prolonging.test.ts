@@ -33,6 +33,8 @@ describe('a keep-alive', () => {
         const path = request.url ?? ''
         if (path.startsWith('/v1/status')) return void response.end('"127.0.0.1:8300"')
         const isRenewal = path.startsWith('/v1/session/renew')
+        // Each takes a while.
+        clock.block(10)
         asked.push(`${isRenewal ? 'renew' : 'read'} ${index}`)
         if (isRenewal && state.isKnown) return void response.end(JSON.stringify([{ ID: id }]))
         if (isRenewal) return void response.writeHead(404).end('not found')
