@@ -15,7 +15,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/etcd/client': 1_946,
   'engines/etcd/locks': 1_222,
   'engines/zookeeper/client': 1_577,
-  'engines/zookeeper/locks': 1_577,
+  'engines/zookeeper/locks': 1_575,
   'engines/memory': 1_011,
   'engines/postgres/advisory': 1_613,
   'engines/postgres/client': 2_070,
@@ -31,13 +31,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
-  'entry points': 790,
+  'entry points': 791,
   guards: 749,
   kit: 4_169,
   locker: 3_049,
   lockfree: 1_002,
   recipes: 3_197,
-  'whole library': 46_437,
+  'whole library': 46_436,
 }
 
 export interface Part {

@@ -25,7 +25,7 @@ export interface StoreSessionWorld {
   /** The session ends at the engine, as if its time were over. It resolves when that has happened. */
   end(): Promise<void>
   /** The claims of the session for another process that goes on with it. Null: it has gone. */
-  find(): Promise<ClaimStore | null>
+  find(): Promise<ClaimStore<QueuedClaim> | null>
 }
 
 type SessionClaims = StoreSessionWorld['claims']
@@ -138,7 +138,7 @@ export class StoreStage {
   }
 
   /** Resolves when the closed name is open for this waiter: its time is over, or a watch has told so. */
-  async untilOpen(claims: ClaimStore, { request, own }: WaitingClaim): Promise<void> {
+  async untilOpen(claims: SessionClaims, { request, own }: WaitingClaim): Promise<void> {
     for (let looks = 0; looks < MOST_LOOKS; looks++) {
       const queue = (await claims.look(request, call())).queue(own, request.capacity)
       if (isEligible(queue)) return
