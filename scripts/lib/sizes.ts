@@ -15,7 +15,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/etcd/client': 1_946,
   'engines/etcd/locks': 1_222,
   'engines/zookeeper/client': 1_577,
-  'engines/zookeeper/locks': 1_583,
+  'engines/zookeeper/locks': 1_575,
   'engines/memory': 1_011,
   'engines/postgres/advisory': 1_613,
   'engines/postgres/client': 2_070,
@@ -37,7 +37,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   locker: 3_049,
   lockfree: 1_002,
   recipes: 3_197,
-  'whole library': 46_444,
+  'whole library': 46_436,
 }
 
 export interface Part {

@@ -144,7 +144,3 @@ export function tokenOf(zxid: bigint, position: number): bigint {
     )
   return tokens.token(zxid, position)
 }
-
-export function epochOf(zxid: bigint): number {
-  return Number(zxid >> 32n)
-}

@@ -193,10 +193,8 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     this.#ended.add(attempt)
     // It is written until it is there: a release may delete the node in between.
     for (;;) {
-      const created = await this.#session.ask(
-        { op: 'create', path, data: ABANDONED, mode: 'ephemeral' },
-        call,
-      )
+      const creation = { op: 'create', path, data: ABANDONED, mode: 'ephemeral' } as const
+      const created = await this.#session.ask(creation, call)
       if (created.ok || created.code !== 'node-exists') return
       const written = await this.#session.ask({ op: 'setData', path, data: ABANDONED }, call)
       if (written.ok || written.code !== 'no-node') return
@@ -419,10 +417,8 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   /** Reads the node of an own claim. */
   async #find(key: string, call: Call): Promise<FoundClaim | undefined> {
-    const [path, reply] = [
-      this.#keys.parseClaim(key),
-      await this.#session.ask({ op: 'getData', path: key }, call),
-    ]
+    const path = this.#keys.parseClaim(key)
+    const reply = await this.#session.ask({ op: 'getData', path: key }, call)
     if (path === null || !reply.ok || reply.stat.ephemeralOwner !== this.#session.id) return undefined
     const found = foundClaim(path, reply.data, reply.stat)
     const known = this.#own.get(path.attempt)
