@@ -34,6 +34,8 @@ export class LiveEvents {
   readonly #source: LiveSource
   readonly #listeners = new Set<Listener>()
   #opening: Promise<void> | undefined
+  /** One opening at a time: what two see would be told twice. */
+  #isOpening = false
   #gap: Timer | undefined
 
   constructor(lifetime: Lifetime, clock: Clock, source: LiveSource) {
@@ -92,7 +94,10 @@ export class LiveEvents {
 
   #leave(listener: Listener): void {
     this.#listeners.delete(listener)
-    if (this.#listeners.size > 0) return
+    if (this.#listeners.size === 0 && !this.#isOpening) this.#close()
+  }
+
+  #close(): void {
     this.#opening = undefined
     this.#gap?.cancel()
     this.#gap = undefined
@@ -101,15 +106,19 @@ export class LiveEvents {
 
   /** Until a member answers, or nobody listens any more. */
   async #open(): Promise<void> {
-    for (let failures = 0; this.#listeners.size > 0; failures++) {
-      try {
-        await this.#lifetime.inBackground((call) => this.#source.open(call))
-        if (this.#listeners.size === 0) this.#source.close()
-        return
-      } catch (error) {
-        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
-        await sleep(this.#clock, growingPauseMs(failures, PAUSES))
+    this.#isOpening = true
+    try {
+      for (let failures = 0; this.#listeners.size > 0; failures++) {
+        try {
+          return await this.#lifetime.inBackground((call) => this.#source.open(call))
+        } catch (error) {
+          if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+          await sleep(this.#clock, growingPauseMs(failures, PAUSES))
+        }
       }
+    } finally {
+      this.#isOpening = false
+      if (this.#listeners.size === 0) this.#close()
     }
   }
 

@@ -1,4 +1,7 @@
 /** What ends sessions, elections while many wait, and lock-delays that outlive a leader. On three servers. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startProxy } from 'holdfast-lab/faults'
 import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
@@ -160,6 +163,37 @@ describe.runIf(wanted('consul'))('failures', () => {
       'granted',
     )
     await session.close(call())
+  })
+
+  test('T13 C129 a release whose answer is lost, and whose copy finds nothing, is unknown and keeps the name closed', async () => {
+    const asked: string[] = []
+    let isLost = false
+    const relay = createServer(async (incoming, answer) => {
+      const body = await text(incoming)
+      asked.push(incoming.url ?? '')
+      const init = { method: incoming.method ?? '', ...(incoming.method === 'PUT' && { body }) }
+      const response = await fetch(`${rig.hosts[0]}${incoming.url}`, init)
+      const found = await response.text()
+      const isFirst = !isLost && body.includes('/kept/')
+      isLost ||= isFirst
+      if (isFirst) return
+      answer.writeHead(response.status, { 'x-consul-index': response.headers.get('x-consul-index') ?? '' })
+      answer.end(found)
+    })
+    await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve))
+    const { port } = relay.address() as AddressInfo
+    const session = await openSession(await rig.backend({ hosts: [`http://127.0.0.1:${port}`] }))
+    const other = await openSession(await rig.backend())
+    const held = await take(session, request('x'))
+    asked.length = 0
+    const released = session.release(held, { keepForMs: 30_000 }, call())
+    await expect(released).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+    await session.keepAlive({ held: [], waiting: [] }, call())
+    expect(asked.filter((path) => path.includes('/session/destroy/'))).toEqual([])
+    expect((await other.tryAcquire(request('x'), call())).kind).toBe('busy')
+    await Promise.all([session.close(call()), other.close(call())])
+    relay.closeAllConnections()
+    relay.close()
   })
 
   test('T23 a lock-delay goes on when the leader is killed in the middle of it', async () => {

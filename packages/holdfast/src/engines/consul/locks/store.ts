@@ -183,14 +183,15 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
     ]
     const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
-    if (refused === undefined) {
-      // If this process ends before, the session does so by itself, after up to twice the time.
-      if (kept !== undefined) clock.setTimer(keepForMs, () => this.#connection.end(kept))
-      return true
+    if (refused !== undefined && !isRepeated) {
+      this.#connection.end(kept)
+      return false
     }
-    this.#connection.end(kept)
-    if (isRepeated) throw unavailable('an earlier copy of the release may have been applied', 'unknown')
-    return false
+    // Also for an earlier copy. If this process ends before, the session does so by itself, after up to twice the time.
+    if (kept !== undefined) clock.setTimer(keepForMs, () => this.#connection.end(kept))
+    if (refused !== undefined)
+      throw unavailable('an earlier copy of the release may have been applied', 'unknown')
+    return true
   }
 
   async remove(claim: Claim, isSettled: boolean, call: Call): Promise<void> {

@@ -73,15 +73,22 @@ export class NameWatch implements LiveSource {
       onEvent = ignore
       watched?.()
     }
-    const listed = watched === null ? null : await session.ask({ op: 'getChildren', path: keys.names }, call)
-    if (!listed?.ok) throw refused(listed?.code ?? 'session-gone')
-    const names = listed.children.map((child) => keys.parse(`${keys.names}/${child}`)?.name ?? '')
-    const read = await Promise.all(names.map((name) => this.#read(session, name, call)))
-    if (isLost) throw unavailable('the connection was lost', 'not-applied')
-    this.#names = new Map(names.map((name, index) => [name, read[index] as WatchedName]))
-    this.#close = close
-    onEvent = (event) => this.#on(session, event)
-    for (const event of early) onEvent(event)
+    try {
+      const listed =
+        watched === null ? null : await session.ask({ op: 'getChildren', path: keys.names }, call)
+      if (!listed?.ok) throw refused(listed?.code ?? 'session-gone')
+      const names = listed.children.map((child) => keys.parse(`${keys.names}/${child}`)?.name ?? '')
+      const read = await Promise.all(names.map((name) => this.#read(session, name, call)))
+      if (isLost) throw unavailable('the connection was lost', 'not-applied')
+      this.#names = new Map(names.map((name, index) => [name, read[index] as WatchedName]))
+      this.#close = close
+      onEvent = (event) => this.#on(session, event)
+      for (const event of early) onEvent(event)
+    } catch (error) {
+      // Else it would go on, and keep every event.
+      close()
+      throw error
+    }
   }
 
   close(): void {

@@ -1,0 +1,48 @@
+import { describe, expect, test } from 'vitest'
+import { Cancellation } from '../base/cancellation.ts'
+import { createFakeClock } from '../testing/fake-clock.ts'
+import { Lifetime } from './lifetime.ts'
+import { LiveEvents } from './live-events.ts'
+
+describe('live events', () => {
+  test('a watcher that comes while an opening still runs for one that has left waits for it: nothing is seen twice', async () => {
+    const clock = createFakeClock()
+    const openings: (() => void)[] = []
+    let closed = 0
+    const source = {
+      open: () => new Promise<void>((resolve) => openings.push(resolve)),
+      close: () => void closed++,
+      holders: () => [],
+    }
+    const live = new LiveEvents(new Lifetime('test', clock), clock, source)
+    const watch = () => {
+      const call = new Cancellation()
+      const next = live.watch('', undefined, call)[Symbol.asyncIterator]().next()
+      return { next, leave: () => call.cancel(new Error('enough')) }
+    }
+    const settled = () => new Promise((resolve) => setImmediate(resolve))
+    const first = watch()
+    await settled()
+    first.leave()
+    await first.next
+    const second = watch()
+    await settled()
+    expect(openings).toHaveLength(1)
+    openings[0]?.()
+    await settled()
+    expect(closed).toBe(0)
+    second.leave()
+    await second.next
+    expect(closed).toBe(1)
+
+    // One that leaves while it opens, and is the last: the opening closes what it has opened.
+    const last = watch()
+    await settled()
+    last.leave()
+    await last.next
+    expect(closed).toBe(1)
+    openings[1]?.()
+    await settled()
+    expect(closed).toBe(2)
+  })
+})
