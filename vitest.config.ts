@@ -26,6 +26,7 @@ const leftOut = backends
 const long = [
   'test/conformance/postgres',
   'test/conformance/redis-cluster',
+  'test/conformance/consul.test',
   'test/conformance/redlock',
   'lab/bugs/bugs',
   'lab/scenarios/',

@@ -17,6 +17,8 @@ const RESOLUTION_MS = 800
 
 interface Started {
   readonly hosts: readonly string[]
+  /** The shortest that the server allows, but 2 s at least. */
+  readonly ttlMs: number
   readonly operator: Operator
   readonly cluster: ConsulCluster | undefined
   readonly lateness: Lateness
@@ -37,9 +39,11 @@ export class ConsulStage {
       const cluster = this.#lent === undefined ? await startConsul({ members: 3 }) : undefined
       const hosts = cluster?.members.map(({ url }) => url) ?? [this.#lent ?? '']
       const operator = new Operator(() => hosts)
+      await using backend = await openConsul({ hosts })
+      const ttlMs = Math.max(2_000, backend.info.ttlMs.min)
       // A step has several requests.
       const lateness = new Lateness(RESOLUTION_MS / 4, () => operator.ask('kv/x?consistent').catch(() => {}))
-      return { hosts, operator, cluster, lateness }
+      return { hosts, ttlMs, operator, cluster, lateness }
     })()
     return this.#starting
   }
@@ -55,7 +59,7 @@ export class ConsulStage {
   }
 
   async world(): Promise<World<'fenced'>> {
-    const { hosts: all, operator, cluster } = await this.#start()
+    const { hosts: all, ttlMs, operator, cluster } = await this.#start()
     const space = `w${process.pid}-${++worlds}`
     const spaceOf = (namespace: string = defaults.namespace) => `${space}/${namespace}`
     const own: ConsulBackend[] = []
@@ -74,7 +78,7 @@ export class ConsulStage {
     })
     return {
       clock: systemClock,
-      ttlMs: Math.max(2_000, this.#lent === undefined ? 0 : 10_000),
+      ttlMs,
       resolutionMs: RESOLUTION_MS,
       passTime: (ms) => sleep(ms),
       client: (options) => clients.add(options),

@@ -5,6 +5,8 @@ import { backendCases, describeBackend } from '../../src/testing/describe-backen
 import { ConsulStage } from './consul-world.ts'
 
 const CASES_AT_ONCE = 48
+/** On one server, which allows 200 connections by default. */
+const ON_ONE_SERVER = 8
 // They count what the whole process does.
 const counting = new Set(['C71', 'C239'])
 // It restarts the cluster under those that play beside it.
@@ -43,6 +45,23 @@ describe.runIf(wanted('consul'))('all servers restarted', () => {
     describe,
     test,
     cases: backendCases().filter(({ rule }) => restarting.has(rule)),
+    createWorld: () => stage.world(),
+    lacks,
+  })
+})
+
+/** Another version, say. It is not restarted. */
+const lent = process.env.HOLDFAST_TEST_CONSUL_URL
+
+describe.runIf(lent !== undefined)('a server that was lent', () => {
+  const stage = new ConsulStage(lent)
+  afterAll(() => stage.stop())
+  const together = atOnce((name, body) => test(name, body), ON_ONE_SERVER)
+  describeBackend({
+    name: 'consul, lent',
+    describe,
+    test: (name, body) => together(name, () => stage.play(body)),
+    cases: backendCases().filter(({ rule }) => !restarting.has(rule) && !counting.has(rule)),
     createWorld: () => stage.world(),
     lacks,
   })

@@ -130,11 +130,11 @@ describe('the client', { timeout: 60_000 }, () => {
     busy.server.on('connection', () => connections++)
     const client = connected([busy])
     const requests = Array.from({ length: 50 }, () => outcome(client.transact(write, call)))
-    const polls = Array.from({ length: 9 }, (_, index) =>
+    const polls = Array.from({ length: 12 }, (_, index) =>
       outcome(consul.pollTree(client, `${index}/`, 5n, call.signal)),
     )
     await waitFor('as many as may are asked', async () => waiting.length === 17 || null)
-    for (let answered = 0; answered < 59; ) {
+    for (let answered = 0; answered < 62; ) {
       for (const response of waiting.splice(0)) {
         answered++
         response.setHeader('x-consul-index', '7')

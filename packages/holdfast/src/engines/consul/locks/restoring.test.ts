@@ -37,21 +37,23 @@ describe.runIf(wanted('consul'))('a restored snapshot', () => {
     if (before.kind !== 'granted') throw new Error(before.kind)
     const saved = await save(rig)
     // It waits with a poll of its own, whose index the restored server does not reach.
-    const waiting = session.enqueue?.(request('x'), call()).catch((error: unknown) => error)
+    const asked = request('x')
+    const waiting = session.enqueue?.(asked, call()).catch((error: unknown) => error)
     await waitFor('one waits', async () => (await backend.inspect('x', call()))?.waiters.length === 1 || null)
     for (let round = 0; round < 20; round++) await rig.operator.put(`kv/other/${round}`)
     await restore(rig, saved)
     // Its key is not in the snapshot. Whether it learns that by the poll or by a keep-alive, it ends.
-    await session.keepAlive({ held: [], waiting: [] }, call())
+    await session.keepAlive({ held: [], waiting: [asked] }, call())
     expect(await waiting).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
-    const next = session.enqueue?.(request('x'), call())
+    const later = request('x')
+    const next = session.enqueue?.(later, call())
     await waitFor(
       'the next one waits',
       async () => (await backend.inspect('x', call()))?.waiters.length === 1 || null,
     )
     expect(await holder.release(before.grant, { keepForMs: 0 }, call())).toBe('released')
     // The poll ends within ten seconds, and begins anew. The keep-alive looks before.
-    await session.keepAlive({ held: [], waiting: [] }, call())
+    await session.keepAlive({ held: [], waiting: [later] }, call())
     const granted = await next
     expect(granted?.kind).toBe('granted')
     if (granted?.kind === 'granted') expect(granted.grant.token).toBeGreaterThan(before.grant.token)
