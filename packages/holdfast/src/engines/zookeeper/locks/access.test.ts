@@ -1,5 +1,5 @@
 /** Who may use an ensemble, and what its configuration means for locks. */
-import { startZooKeeper, wanted, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
+import { fourLetterWord, startZooKeeper, wanted, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { createLocker } from '../../../locker/locker.ts'
@@ -34,6 +34,18 @@ describe.runIf(wanted('zookeeper'))('access', () => {
       const opening = openLocker(refused).then((locker) => locker.close())
       await expect(opening).rejects.toMatchObject({ code: 'UNSUPPORTED' })
     }
+  })
+
+  test('no session of ours is left when a locker was closed', async () => {
+    const [member] = ensemble.members
+    if (member === undefined) throw new Error('no member')
+    const sessions = async () => (await fourLetterWord(member, 'dump')).match(/0x[1-9a-f][0-9a-f]*/g) ?? []
+    const locker = await openLocker(`zookeeper://${host}/left?acl=open`, { ttlMs: 2_000 })
+    await locker.acquire('x')
+    await locker.inspect('x')
+    expect(new Set(await sessions()).size).toBe(2)
+    await locker.close()
+    expect(await sessions()).toEqual([])
   })
 
   test('a parameter of the URL that is wrong is refused', async () => {
