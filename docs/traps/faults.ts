@@ -69,9 +69,7 @@ export const faults: TrapSection = {
       etcd: {
         test: 'T98 what is in flight when the leader is gone (kill) is asked again, and answered by its successor',
       },
-      consul: {
-        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
-      },
+      consul: { test: 'T98 what is in flight when the leader is gone (pause) is asked again' },
       later: { later: ['zookeeper'] },
     },
     {
