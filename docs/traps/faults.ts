@@ -75,9 +75,7 @@ export const faults: TrapSection = {
         reason:
           'a member that loses its leader closes the connections of its clients at once, so nobody waits for what was dropped',
       },
-      consul: {
-        test: 'T98 what a stopped leader was to propose is asked again, and answered by its successor',
-      },
+      consul: { test: 'T98 what is in flight when the leader is gone (pause) is asked again' },
     },
     {
       id: 'T99',

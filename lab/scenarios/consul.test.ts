@@ -10,7 +10,7 @@ import { pauseScenario } from './pause.ts'
 import { runScenario, type Scenario } from './scenario.ts'
 
 const run = (scenario: Scenario) => runScenario(scenario, consulEngine, { controlTries })
-const ttlMs = 1_000
+const ttlMs = 1_500
 
 // At the same time: they mostly wait.
 describe.runIf(wanted('consul'))('on Consul', { timeout: 180_000, concurrent: true }, () => {

@@ -44,6 +44,8 @@ describe('T98 a request that may be asked again', () => {
         isOver: () => isOver,
         asTold: (error) => (error instanceof HoldfastError ? error : unavailable(String(error), 'unknown')),
         isForAnotherMember: (error) => error instanceof Error && error.message.includes('no leader'),
+        isBeforeElection: (error) =>
+          error instanceof Error && error.message.includes('leader is not reached'),
         onAgain: () => again++,
         send: (copy, onSilence) =>
           new Promise((answer, fail) => {
@@ -99,6 +101,24 @@ describe('T98 a request that may be asked again', () => {
     expect(copies[1]?.call.cancelled).toBe(true)
     await clock.advance(60_000)
     expect([copies.length, clock.pendingTimers]).toEqual([2, 0])
+  })
+
+  test('is asked again before an election, also after the first copy, and was not applied if none was', async () => {
+    const refused = () => unavailable('the leader is not reached', 'not-applied')
+    const result = ask()
+    copies[0]?.fail(refused())
+    await clock.advance(200)
+    expect(copies).toHaveLength(2)
+    copies[1]?.answer('b')
+    await clock.settle()
+    expect(result).toEqual({ answer: 'b' })
+    const given = new Cancellation()
+    const other = ask(given)
+    copies[2]?.fail(refused())
+    await clock.settle()
+    given.cancel(new Error('given up'))
+    await clock.settle()
+    expect(other.error).toMatchObject({ outcome: 'not-applied' })
   })
 
   test('an answer that comes in a pause ends it: no other copy is asked', async () => {

@@ -5,6 +5,7 @@
  *   copy sent ──answered──▶ answered: the first answer counts, of whichever copy
  *   copy sent ──silent for so long as the sender says──▶ next copy, while this one is still in flight
  *   copy sent ──outcome unknown; or there is no leader, and a copy before it is unknown──▶ pause ──▶ next copy
+ *   copy sent ──refused, and an election is about to begin──▶ pause ──▶ next copy, also after the first
  *   copy sent ──refused for another reason──▶ failed: unknown if another copy may have been applied, else not applied
  *
  * Any copy may land later than the answer, or not at all. Which requests may be asked again, and why that does no harm, is said by
@@ -32,6 +33,8 @@ export interface AskingTerms<R> {
   readonly asTold: (error: unknown) => HoldfastError
   /** The copy was certainly not applied, and another member, or this one after an election, may accept it. */
   readonly isForAnotherMember: (error: unknown) => boolean
+  /** The copy was certainly not applied: the member does not reach its leader, and the others are about to elect another one. */
+  readonly isBeforeElection?: (error: unknown) => boolean
 }
 
 export function askAgain<R>(terms: AskingTerms<R>, call: Call): Promise<R> {
@@ -98,7 +101,8 @@ class Asking<R> {
     const told = this.#terms.asTold(error)
     const isUnknown = isHoldfastError(told, 'BACKEND_UNAVAILABLE') && told.outcome === 'unknown'
     this.#isUnsure ||= isUnknown
-    const mayPass = isUnknown || (this.#sent > 1 && this.#terms.isForAnotherMember(error))
+    const { isForAnotherMember, isBeforeElection } = this.#terms
+    const mayPass = isUnknown || (this.#sent > 1 && isForAnotherMember(error)) || isBeforeElection?.(error)
     if (!mayPass) this.#fail(told)
     else if (!this.#mayGoOn) {
       if (this.#inFlight === 0) this.#fail(told)

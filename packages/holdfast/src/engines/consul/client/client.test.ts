@@ -94,6 +94,22 @@ describe('the client', { timeout: 60_000 }, () => {
     expect(serving.asked).toHaveLength(1)
   })
 
+  test('T98 what no member can pass on to its leader is asked again until there is another one', async () => {
+    let hasLeader = false
+    const text = 'rpc error getting client: failed to get conn: dial tcp: connection refused'
+    const serve: Serve = (_request, response) =>
+      void (hasLeader ? good(response) : refuse(response, 500, text))
+    const members = [await member(serve), await member(serve)]
+    const settled = outcome(connected(members).transact(write, call, again))
+    await waitFor('both are asked', async () => members.every(({ asked }) => asked.length === 1) || null)
+    hasLeader = true
+    await waitFor('it is asked again', async () => {
+      await clock.advance(200)
+      return members.some(({ asked }) => asked.length === 2) || null
+    })
+    expect(await settled).toBe('answered')
+  })
+
   test('T96 a request without a caller’s limit, and a poll, settle within limits of their own', async () => {
     const silent = await member(() => {})
     const client = connected([silent])

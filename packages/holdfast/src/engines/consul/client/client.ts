@@ -13,7 +13,14 @@ import { askAgain } from '../../../kit/asking-again.ts'
 import { asFailedRead, ConnectionError, malformed } from '../../../kit/connect-failure.ts'
 import { Members } from '../../../kit/members.ts'
 import type { Call } from '../../../spi.ts'
-import { asUnavailable, ConsulError, connectionFailure, isDenied, isForAnotherMember } from './failures.ts'
+import {
+  asUnavailable,
+  ConsulError,
+  connectionFailure,
+  isBeforeElection,
+  isDenied,
+  isForAnotherMember,
+} from './failures.ts'
 import { ANSWER_LIMIT_MS, type ConsulTls, type HttpAnswer, type HttpRequest, Member } from './member.ts'
 import { type Operation, type Transacted, transacted } from './messages.ts'
 
@@ -90,7 +97,7 @@ export class ConsulClient {
       if (!question.isRead && onAgain === undefined) return await send(call)
       const isOver = () => this.isClosed
       const terms = { backend: this.backend, clock: this.#clock, send, onAgain, untilMs, isOver, asTold }
-      return await askAgain({ ...terms, isForAnotherMember }, call)
+      return await askAgain({ ...terms, isForAnotherMember, isBeforeElection }, call)
     } catch (error) {
       throw asTold(error)
     }

@@ -23,6 +23,11 @@ export function isForAnotherMember(error: unknown): boolean {
   return error.status === TOO_MANY_CONNECTIONS || (error.status === 500 && NO_LEADER.test(error.message))
 }
 
+/** The member has not noticed yet that its leader is gone. */
+export function isBeforeElection(error: unknown): boolean {
+  return error instanceof ConsulError && /rpc error getting client/.test(error.message)
+}
+
 const REFUSED = /Invalid Session TTL|Missing (node|check) |Invalid Node|invalid LockDelay/i
 const REFUSED_BY_STATUS: readonly number[] = [400, 403, 404, 405, 413]
 
