@@ -119,7 +119,9 @@ export const faults: TrapSection = {
       redlock: noChunks,
       postgres: noChunks,
       'postgres-advisory': noChunks,
-      etcd: { test: 'T100 a large message is copied a few times, however many chunks it has' },
+      etcd: {
+        test: 'T100 a watch from 1,000 leases back tells all of them, and a keep-alive is answered meanwhile',
+      },
       zookeeper: {
         reason: 'messages are cut out of chunks by the kit, and copied a few times (kit/frames.test.ts)',
       },

@@ -73,8 +73,12 @@ other. With it they are booked in order, although a worker is killed in the midd
       seqs.every((seq, at) => at === 0 || seq > (seqs[at - 1] ?? 0))
 
     say('Forty events of four accounts, three workers, no ordering key.')
-    const free = await book('free', false)
-    const overtaken = free.seqs.filter((seqs) => !isSorted(seqs)).length
+    // On a busy machine one worker may do all of it, and then nothing is overtaken.
+    let overtaken = 0
+    for (let tries = 1; overtaken === 0 && tries <= 10; tries++) {
+      const { seqs } = await book(`free-${tries}`, false)
+      overtaken = seqs.filter((each) => !isSorted(each)).length
+    }
     mustLose(`events overtake each other in ${overtaken} of ${accounts.length} accounts`, overtaken > 0)
 
     say(
