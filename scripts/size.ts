@@ -15,6 +15,7 @@ const usage = `npm run size [-- options]
 Lines of each part of the packages, and the functions that one uncontended acquire and release call.
 
   --no-calls   lines only: needs no servers
+  --list       name the functions, file by file
   --json       print JSON instead of tables
   --help       this text`
 
@@ -24,11 +25,14 @@ interface Calls {
   readonly files: number
   readonly functions: number
   readonly calls: number
+  /** `file function`, each once, in the order of the files. */
+  readonly called: readonly string[]
 }
 
 const { values } = parseArgs({
   options: {
     calls: { type: 'boolean', default: true },
+    list: { type: 'boolean' },
     json: { type: 'boolean' },
     help: { type: 'boolean' },
   },
@@ -58,7 +62,7 @@ async function measureCalls(): Promise<Calls[]> {
 
 async function countCalls<T>(
   run: () => Promise<T>,
-): Promise<[T, Pick<Calls, 'files' | 'functions' | 'calls'>]> {
+): Promise<[T, Omit<Calls, 'backend' | 'what'>]> {
   const session = new Session()
   session.connect()
   try {
@@ -68,16 +72,21 @@ async function countCalls<T>(
     const value = await run()
     const { result } = await session.post('Profiler.takePreciseCoverage')
     const ours = result.filter(({ url }) => url.includes(`/${libraryPath}/src/`))
-    const called = ours.map(({ functions }) =>
-      functions.map(({ ranges }) => ranges[0]?.count ?? 0).filter((count) => count > 0),
+    const called = ours.flatMap(({ url, functions }) =>
+      functions
+        .map(({ functionName, ranges }) => ({ url, functionName, count: ranges[0]?.count ?? 0 }))
+        .filter(({ count }) => count > 0),
     )
-    const counts = called.flat()
     return [
       value,
       {
-        files: called.filter((own) => own.length > 0).length,
-        functions: counts.length,
-        calls: counts.reduce((sum, count) => sum + count, 0),
+        files: new Set(called.map(({ url }) => url)).size,
+        functions: called.length,
+        calls: called.reduce((sum, { count }) => sum + count, 0),
+        called: called.map(
+          ({ url, functionName }) =>
+            `${url.slice(url.indexOf('/src/') + 5)} ${functionName || '(anonymous)'}`,
+        ),
       },
     ]
   } finally {
@@ -94,9 +103,9 @@ function inWords(parts: readonly Part[], calls: readonly Calls[]): string {
       `  ${name.padEnd(28)}${number(lines).padStart(8)} lines in ${String(files).padStart(3)} files${ceiling(lines, ceilings[name])}`,
   )
   const called = calls.map(
-    ({ backend, what, files, functions, calls: count }) =>
+    ({ backend, what, files, functions, calls: count, called: names }) =>
       `  ${`${backend}, ${what}`.padEnd(28)}${String(functions).padStart(8)} functions in ${String(files).padStart(3)} files, ` +
-      `${count} calls`,
+      `${count} calls${values.list ? names.map((name) => `\n      ${name}`).join('') : ''}`,
   )
   const title = '\n\nOne acquire of a free lock and its release pass through\n\n'
   return (
