@@ -60,9 +60,7 @@ async function measureCalls(): Promise<Calls[]> {
   return found
 }
 
-async function countCalls<T>(
-  run: () => Promise<T>,
-): Promise<[T, Omit<Calls, 'backend' | 'what'>]> {
+async function countCalls<T>(run: () => Promise<T>): Promise<[T, Omit<Calls, 'backend' | 'what'>]> {
   const session = new Session()
   session.connect()
   try {
