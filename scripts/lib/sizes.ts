@@ -9,7 +9,7 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_547,
+  base: 2_600,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_311,
   'engines/etcd/client': 1_946,
@@ -34,7 +34,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 791,
   guards: 749,
   kit: 4_182,
-  locker: 3_049,
+  locker: 3_083,
   lockfree: 1_002,
   recipes: 3_197,
   'whole library': 46_469,

@@ -16,12 +16,20 @@ describe('events of acquiring', () => {
     const acquiring = ours.acquire('n', { waitMs: 5_000 })
     await clock.advance(1_200)
     const { attemptId, ...waiting } = one('waiting')
-    assert.deepEqual(waiting, { ...about, waitMs: 5_000 })
+    assert.deepEqual(waiting, { ...about, mode: 'exclusive', waitMs: 5_000 })
     assert.deepEqual(eventsOf('acquired'), [])
     await first.release()
     const lease = await acquiring
     const { id, fence } = lease
-    assert.deepEqual(one('acquired'), { ...about, attemptId, id, token: fence.token, waitedMs: 1_200 })
+    const granted = {
+      ...about,
+      attemptId,
+      id,
+      token: fence.token,
+      mode: 'exclusive' as const,
+      waitedMs: 1_200,
+    }
+    assert.deepEqual(one('acquired'), granted)
   })
 
   test('acquired at once has waited for nothing, and was not waiting', async () => {
@@ -36,7 +44,7 @@ describe('events of acquiring', () => {
     await using _ = await other.acquire('n')
     assert.equal(await ours.tryAcquire('n'), null)
     const { attemptId: _id, ...event } = one('busy')
-    assert.deepEqual(event, about)
+    assert.deepEqual(event, { ...about, mode: 'exclusive', waitedMs: 0 })
     assert.deepEqual(eventsOf('failed'), [], 'busy is an answer, not a failure')
   })
 
@@ -47,19 +55,48 @@ describe('events of acquiring', () => {
     await clock.advance(700)
     assert.equal((await acquiring).code, 'ACQUIRE_TIMEOUT')
     const { attemptId } = one('timed-out')
-    assert.deepEqual(one('timed-out'), { ...about, attemptId, waitedMs: 700 })
+    assert.deepEqual(one('timed-out'), { ...about, attemptId, mode: 'exclusive', waitedMs: 700 })
     assert.deepEqual(eventsOf('failed'), [])
   })
 
   test('failed for good, with the error that the caller gets', async () => {
-    const { ours, other, one, about } = setStage()
+    const { ours, other, clock, one, about } = setStage()
     await using _ = await other.acquire('n')
     const controller = new AbortController()
     const acquiring = ours.acquire('n', { signal: controller.signal })
+    await clock.advance(300)
     controller.abort('enough')
     await assert.rejects(acquiring, (error) => error === 'enough')
     const { attemptId } = one('failed')
-    assert.deepEqual(one('failed'), { ...about, attemptId, error: 'enough', final: true })
+    const failed = { error: 'enough', final: true, outcome: 'cancelled', waitedMs: 300 } as const
+    assert.deepEqual(one('failed'), { ...about, attemptId, mode: 'exclusive', ...failed })
+  })
+
+  test('a full queue, a closing locker and a broken engine have an outcome each', async () => {
+    const { ours, other, clock, failing, eventsOf } = setStage()
+    await using _ = await other.acquire('n')
+    const outcomes = () => eventsOf('failed').flatMap(({ final, outcome }) => (final ? [outcome] : []))
+    await assert.rejects(ours.acquire('n', { maxWaiters: 0 }), { code: 'QUEUE_FULL' })
+    assert.deepEqual(outcomes(), ['queue-full'])
+    failing.add('tryAcquire')
+    await assert.rejects(ours.tryAcquire('n'), { message: /tryAcquire failed/ })
+    assert.deepEqual(outcomes(), ['queue-full', 'failed'])
+    const waiting = assert.rejects(ours.acquire('n'), { code: 'CLOSED' })
+    await clock.settle()
+    await ours.close()
+    await waiting
+    assert.deepEqual(outcomes(), ['queue-full', 'failed', 'cancelled'])
+  })
+
+  test('a claim says of which kind it is', async () => {
+    const { ours, eventsOf } = setStage()
+    await using _shared = await ours.acquire('s', { mode: 'shared' })
+    await using _permit = await ours.acquirePermits('p', { capacity: 2 })
+    assert.equal(await ours.tryAcquire('s'), null)
+    assert.deepEqual(
+      [...eventsOf('acquired'), ...eventsOf('busy')].map(({ mode }) => mode),
+      ['shared', 'permits', 'exclusive'],
+    )
   })
 
   test('failed for now, when it goes on trying', async () => {
@@ -101,11 +138,18 @@ describe('events of holding', () => {
     assert.match(String(eventsOf('renewal-failed')[0]?.error), /keepAlive failed/)
     assert.equal(eventsOf('renewal-failed')[0]?.leases, 1)
     const { remainingMs, ...rest } = one('jeopardy')
-    assert.deepEqual(rest, { ...about, id, token: fence.token })
+    assert.deepEqual(rest, { ...about, id, mode: 'exclusive' as const, token: fence.token })
     assert.ok(remainingMs > 0 && remainingMs < 15_000)
     await clock.advance(15_000)
     assert.ok(eventsOf('renewal-failed').length > 1)
-    const lost = { ...about, id, token: fence.token, reason: 'unreachable' as const, heldForMs: 15_000 - 152 }
+    const lost = {
+      ...about,
+      id,
+      mode: 'exclusive' as const,
+      token: fence.token,
+      reason: 'unreachable' as const,
+      heldForMs: 15_000 - 152,
+    }
     assert.deepEqual(one('lost'), lost)
     assert.equal(await lease.release(), 'not-held')
     assert.deepEqual(eventsOf('released'), [], 'what is lost is not released')
@@ -119,7 +163,7 @@ describe('events of holding', () => {
     assert.deepEqual(eventsOf('held-long'), [])
     await clock.advance(60_000)
     const { heldForMs, ...rest } = one('held-long')
-    assert.deepEqual(rest, { ...about, id: lease.id, token: lease.fence.token })
+    assert.deepEqual(rest, { ...about, id: lease.id, mode: 'exclusive', token: lease.fence.token })
     assert.ok(heldForMs >= 20_000 && heldForMs <= 25_500)
   })
 
@@ -144,7 +188,13 @@ describe('events of holding', () => {
     await using _ = await other.acquire('n')
     await clock.advance(5_600)
     const { remainingMs, ...suspected } = one('dual-owner-suspected')
-    assert.deepEqual(suspected, { ...about, id, token: fence.token, reason: 'taken-over' })
+    assert.deepEqual(suspected, {
+      ...about,
+      id,
+      mode: 'exclusive' as const,
+      token: fence.token,
+      reason: 'taken-over',
+    })
     assert.ok(remainingMs > 0)
     assert.equal(one('lost').reason, 'taken-over')
     assert.equal(lease.state, 'lost')
@@ -162,7 +212,7 @@ describe('events of holding', () => {
       await clock.settle()
     }
     const { token, ...rest } = one('dropped')
-    assert.deepEqual(rest, { ...about, id })
+    assert.deepEqual(rest, { ...about, id, mode: 'exclusive' })
     assert.equal(typeof token, 'bigint')
     assert.equal(one('lost').reason, 'dropped')
     assert.ok(await ours.tryAcquire('n'), 'it is free again')
@@ -206,7 +256,7 @@ describe('events of ending', () => {
     const stage = setStage()
     await ways[way]?.(stage)
     const { id, token, ...rest } = stage.one('released')
-    assert.deepEqual(rest, { ...stage.about, heldForMs: 300, outcome: 'released' })
+    assert.deepEqual(rest, { ...stage.about, mode: rest.mode, heldForMs: 300, outcome: 'released' })
     assert.deepEqual({ id, token }, { id: stage.one('acquired').id, token: stage.one('acquired').token })
     assert.deepEqual(stage.eventsOf('lost'), [])
   })
@@ -225,7 +275,7 @@ describe('events of ending', () => {
     failing.add('release')
     assert.equal(await lease.release(), 'unknown')
     const { error, ...rest } = one('release-failed')
-    assert.deepEqual(rest, { ...about, id: lease.id, token: lease.fence.token })
+    assert.deepEqual(rest, { ...about, id: lease.id, mode: 'exclusive', token: lease.fence.token })
     assert.match(String(error), /release failed/)
     assert.equal(one('released').outcome, 'unknown')
   })
@@ -277,7 +327,14 @@ describe('events of ending', () => {
     const lease = await ours.acquire('n', { maxHoldMs: 2_000 })
     await clock.advance(2_000)
     const { id, fence } = lease
-    assert.deepEqual(one('lost'), { ...about, id, token: fence.token, reason: 'max-hold', heldForMs: 2_000 })
+    assert.deepEqual(one('lost'), {
+      ...about,
+      id,
+      mode: 'exclusive' as const,
+      token: fence.token,
+      reason: 'max-hold',
+      heldForMs: 2_000,
+    })
   })
 })
 
@@ -323,7 +380,15 @@ describe('channels', () => {
     const heard: string[] = []
     const stopOne = onEvent('busy', () => heard.push('one'))
     const stopTwo = onEvent('busy', () => heard.push('two'))
-    const event = { backend: 'b', namespace: 'n', name: 'n', holder: 'h', attemptId: 'a' }
+    const event = {
+      backend: 'b',
+      namespace: 'n',
+      name: 'n',
+      holder: 'h',
+      attemptId: 'a',
+      mode: 'exclusive',
+      waitedMs: 0,
+    } as const
     emit('busy', event)
     stopOne()
     stopOne()

@@ -3,6 +3,7 @@
  * `holdfast:<kind>`. Nothing is computed for an event without listeners.
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
+import type { Mode } from '../spi.ts'
 import type { LossReason } from './errors.ts'
 import { inNeutralContext } from './neutral-context.ts'
 import { checkOneOf } from './options.ts'
@@ -20,12 +21,14 @@ export interface AboutName {
 export interface AboutLease extends AboutName {
   readonly id: string
   readonly token: bigint | null
+  readonly mode: Mode
 }
 
 /** Members of every event of an acquiring call. */
 export interface AboutAttempt extends AboutName {
   /** The same in all events of the call. */
   readonly attemptId: string
+  readonly mode: Mode
 }
 
 /** One name was asked for while another was held, and where in the program. */
@@ -41,10 +44,16 @@ export interface HoldfastEvents {
   waiting: AboutAttempt & { readonly waitMs: number }
   acquired: AboutLease & AboutAttempt & { readonly waitedMs: number }
   /** A `tryAcquire` found it taken. */
-  busy: AboutAttempt
+  busy: AboutAttempt & { readonly waitedMs: number }
   'timed-out': AboutAttempt & { readonly waitedMs: number }
   /** An acquire failed, or one of its tries did and it goes on trying (`final: false`). */
-  failed: AboutAttempt & { readonly error: unknown; readonly final: boolean }
+  failed: AboutAttempt & {
+    readonly error: unknown
+    readonly final: boolean
+    /** `cancelled`: by the caller's signal, or because the locker closes. */
+    readonly outcome: 'failed' | 'cancelled' | 'queue-full'
+    readonly waitedMs: number
+  }
   renewed: {
     readonly backend: string
     readonly namespace: string

@@ -4,7 +4,7 @@
  */
 
 import { Cancellation } from '../base/cancellation.ts'
-import { AcquireTimeoutError, ClosedError } from '../base/errors.ts'
+import { AcquireTimeoutError, ClosedError, isHoldfastError } from '../base/errors.ts'
 import { type AboutAttempt, emit, hasListeners } from '../base/events.ts'
 import type { Backend, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
@@ -13,8 +13,14 @@ import type { LockerContext } from './context.ts'
 import { HolderLookup, type TimedOut } from './holders.ts'
 import type { LeaseRecord } from './lease.ts'
 import type { Sessions } from './sessions.ts'
-import { acquireChannel, traced } from './tracing.ts'
+import { acquireChannel, type TracedAttempt, traced } from './tracing.ts'
 import { Waiting, type Wanted } from './waiting.ts'
+
+interface FailedCall {
+  readonly startMs: number
+  readonly signal: AbortSignal | undefined
+  readonly final: boolean
+}
 
 export class Acquiring<F extends Fencing> {
   readonly #context: LockerContext
@@ -31,12 +37,14 @@ export class Acquiring<F extends Fencing> {
   }
 
   /** `null`: another client has it. */
-  async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
-    const record = await (acquireChannel.hasSubscribers
-      ? traced(acquireChannel, this.#about(wanted), () => this.#tryOnce(wanted, signal))
-      : this.#tryOnce(wanted, signal))
-    if (record === null && hasListeners('busy')) emit('busy', this.#about(wanted))
-    return record
+  tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+    return this.#traced(wanted, async () => {
+      const startMs = this.#context.clock.monotonicMs()
+      const record = await this.#tryOnce(wanted, signal, startMs)
+      if (record === null && hasListeners('busy'))
+        emit('busy', { ...this.#about(wanted), waitedMs: this.#waitedMs(startMs) })
+      return record
+    })
   }
 
   /** `askedMs`: the caller's own `waitMs`, where this is what is left of it. */
@@ -46,19 +54,30 @@ export class Acquiring<F extends Fencing> {
     signal: AbortSignal | undefined,
     askedMs = waitMs,
   ): Promise<LeaseRecord> {
-    return acquireChannel.hasSubscribers
-      ? traced(acquireChannel, this.#about(wanted), () => this.#obtain(wanted, waitMs, signal, askedMs))
-      : this.#obtain(wanted, waitMs, signal, askedMs)
+    return this.#traced(wanted, () => this.#obtain(wanted, waitMs, signal, askedMs))
   }
 
-  async #tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+  #traced<R extends LeaseRecord | null>(wanted: Wanted, run: () => Promise<R>): Promise<R> {
+    if (!acquireChannel.hasSubscribers) return run()
+    const about: TracedAttempt = this.#about(wanted)
+    return traced(acquireChannel, about, async () => {
+      const record = await run()
+      about.outcome = record === null ? 'busy' : 'granted'
+      return record
+    })
+  }
+
+  async #tryOnce(
+    wanted: Wanted,
+    signal: AbortSignal | undefined,
+    startMs: number,
+  ): Promise<LeaseRecord | null> {
     const stop = stopWith(this.#closing, signal)
     try {
-      const startMs = this.#context.clock.monotonicMs()
       const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
       return record === null ? null : this.#handOut(wanted, record, stop.cancellation, startMs)
     } catch (error) {
-      this.#noteFailure(wanted, error, true)
+      this.#noteFailure(wanted, error, { startMs, signal, final: true })
       throw error
     } finally {
       stop.untie()
@@ -74,11 +93,11 @@ export class Acquiring<F extends Fencing> {
     const { clock } = this.#context
     const { name } = wanted.request
     const startMs = clock.monotonicMs()
-    const timedOut = () => new AcquireTimeoutError(name, clock.monotonicMs() - startMs)
+    const timedOut = () => new AcquireTimeoutError(name, this.#waitedMs(startMs))
     if (waitMs === 0) {
-      const record = await this.#tryOnce(wanted, signal)
+      const record = await this.#tryOnce(wanted, signal, startMs)
       if (record !== null) return record
-      throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: clock.monotonicMs() - startMs, signal })
+      throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: this.#waitedMs(startMs), signal })
     }
     const stop = stopWith(this.#closing, signal)
     // The reason for a time-out: the name was taken only if the engine has said so, else what is known.
@@ -97,14 +116,14 @@ export class Acquiring<F extends Fencing> {
         },
         onFailure: (error) => {
           whyNot = () => error
-          this.#noteFailure(wanted, error, false)
+          this.#noteFailure(wanted, error, { startMs, signal, final: false })
         },
       })
       return this.#handOut(wanted, record, stop.cancellation, startMs)
     } catch (error) {
       if (error instanceof AcquireTimeoutError)
         throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: error.waitedMs, signal })
-      this.#noteFailure(wanted, error, true)
+      this.#noteFailure(wanted, error, { startMs, signal, final: true })
       throw error
     } finally {
       deadline.cancel()
@@ -170,7 +189,7 @@ export class Acquiring<F extends Fencing> {
       emit('acquired', {
         ...record.about,
         ...this.#about(wanted),
-        waitedMs: this.#context.clock.monotonicMs() - startMs,
+        waitedMs: this.#waitedMs(startMs),
       })
     return record
   }
@@ -181,8 +200,16 @@ export class Acquiring<F extends Fencing> {
     return this.#holders.timeoutError(wanted.request.name, timedOut)
   }
 
-  #noteFailure(wanted: Wanted, error: unknown, final: boolean): void {
-    if (hasListeners('failed')) emit('failed', { ...this.#about(wanted), error, final })
+  #noteFailure(wanted: Wanted, error: unknown, { startMs, signal, final }: FailedCall): void {
+    if (!hasListeners('failed')) return
+    const isAborted = signal?.aborted && error === signal.reason
+    const refused = isHoldfastError(error, 'QUEUE_FULL') ? 'queue-full' : 'failed'
+    const outcome = isAborted || isHoldfastError(error, 'CLOSED') ? 'cancelled' : refused
+    emit('failed', { ...this.#about(wanted), error, final, outcome, waitedMs: this.#waitedMs(startMs) })
+  }
+
+  #waitedMs(startMs: number): number {
+    return this.#context.clock.monotonicMs() - startMs
   }
 
   #about(wanted: Wanted): AboutAttempt {
@@ -193,7 +220,8 @@ export class Acquiring<F extends Fencing> {
       attemptId = random.id()
       this.#attemptIds.set(wanted, attemptId)
     }
-    return { backend: info.name, namespace: info.namespace, name: wanted.request.name, holder, attemptId }
+    const { name, mode } = wanted.request
+    return { backend: info.name, namespace: info.namespace, name, holder, attemptId, mode }
   }
 }
 

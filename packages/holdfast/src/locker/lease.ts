@@ -161,7 +161,8 @@ export class LeaseRecord extends Belief<LeaseHost> {
   }
 
   get about(): AboutLease {
-    return { ...this.host.about, name: this.claim.name, id: this.id, token: this.token }
+    const { host, claim, id, token, terms } = this
+    return { ...host.about, name: claim.name, id, token, mode: terms.mode }
   }
 
   protected override timeLeftMs(): number {

@@ -191,7 +191,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const lease = await this.acquire(name, options)
     // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
-    const running = runWithLease(lease, body, this.info)
+    const running = runWithLease(lease, body, this.info, options.mode)
     const alive = keepProcessAlive(this.#context.clock)
     this.#bodies.set(running.finished, alive)
     running.finished.then(() => {

@@ -64,6 +64,24 @@ test('two calls have two ids, and a call that fails tells its error', async () =
   assert.ok(isHoldfastError(failed?.context.error, 'ACQUIRE_TIMEOUT'))
 })
 
+test('the context says whether it was granted, before the span ends, and hands out no lease', async () => {
+  const { locker } = createRig()
+  const told = listen('holdfast:acquire', 'traced')
+  const busyAt: number[] = []
+  onTestFinished(onEvent('busy', ({ holder }) => void (holder === 'traced' && busyAt.push(told.length))))
+  const client = locker({ holder: 'traced' })
+  const lease = await client.acquire('x')
+  assert.equal(await client.tryAcquire('x'), null)
+  await assert.rejects(client.acquire('x', { waitMs: 0 }), { code: 'ACQUIRE_TIMEOUT' })
+  const ends = told.filter(({ phase }) => phase === 'asyncEnd')
+  assert.deepEqual(
+    ends.map(({ context }) => context.outcome),
+    ['granted', 'busy', undefined],
+  )
+  assert.deepEqual(busyAt, [6], 'busy is told within its span')
+  for (const { context } of ends) assert.ok(!Object.values(context).includes(lease))
+})
+
 test('a span goes around the body of withLease, which runs in its context', async () => {
   const { locker } = createRig()
   const told = listen('holdfast:body', 'traced')

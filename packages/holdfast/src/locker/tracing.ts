@@ -6,6 +6,9 @@ import type { AboutAttempt, AboutLease } from '../base/events.ts'
 export const acquireChannel = tracingChannel<object, object>('holdfast:acquire')
 export const bodyChannel = tracingChannel<object, object>('holdfast:body')
 
+/** The context of an acquiring call. `outcome` is there before the promise settles, unless the call fails. */
+export type TracedAttempt = AboutAttempt & { outcome?: 'granted' | 'busy' }
+
 /** Subscribers get no result: a lease in their hands could be released behind its holder's back. */
 export async function traced<T>(
   channel: TracingChannel<object, object>,
