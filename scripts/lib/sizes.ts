@@ -13,7 +13,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/consul/client': 719,
   'engines/consul/locks': 1_311,
   'engines/etcd/client': 1_946,
-  'engines/etcd/locks': 1_222,
+  'engines/etcd/locks': 1_238,
   'engines/zookeeper/client': 1_577,
   'engines/zookeeper/locks': 1_582,
   'engines/memory': 1_011,
@@ -31,13 +31,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
-  'entry points': 791,
+  'entry points': 793,
   guards: 749,
-  kit: 4_182,
-  locker: 3_083,
+  kit: 4_193,
+  locker: 3_152,
   lockfree: 1_002,
   recipes: 3_197,
-  'whole library': 46_469,
+  'whole library': 46_622,
 }
 
 export interface Part {

@@ -72,6 +72,7 @@ export type {
 } from './base/types.ts'
 export type { EnterOptions, Guard, GuardOptions, Proof, RunOptions } from './guards/guard.ts'
 export type { Engines } from './kit/url.ts'
+export { explainName } from './locker/explain-name.ts'
 export { createLocker, type LockerOptions } from './locker/locker.ts'
 export { type OpenLockerOptions, openLocker, type Requirement } from './open.ts'
 export type { Backend, WatchEvent, WatchEventKind } from './spi.ts'

@@ -280,8 +280,8 @@ export interface ClaimState {
 export interface HolderState extends ClaimState {
   readonly token: bigint | null
   readonly heldForMs: number
-  /** The rest of its time, at most its TTL. An engine that cannot tell answers with the TTL. */
-  readonly expiresInMs: number
+  /** The rest of its time, at most its TTL. Missing where the engine cannot tell. */
+  readonly expiresInMs?: number
 }
 
 export interface WaiterState extends ClaimState {
@@ -293,7 +293,8 @@ export interface SessionState {
   readonly id: string
   readonly holder: string
   readonly ttlMs: number
-  readonly expiresInMs: number
+  /** Missing where the engine cannot tell. */
+  readonly expiresInMs?: number
 }
 
 export interface PageRequest {

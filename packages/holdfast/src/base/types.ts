@@ -161,11 +161,15 @@ export interface WatchOptions {
   readonly signal?: AbortSignal
 }
 
-/** Which holders to release: one by its label, one by its token, or all. */
+/**
+ * Which holders to release: those with a label, one by its token, one by its id, or all. Several holders may have the same
+ * label; `inspect` shows the ids.
+ */
 export type ForceReleaseOptions = { readonly reason: string } & (
-  | { readonly holder: string; readonly token?: never; readonly all?: never }
-  | { readonly token: bigint; readonly holder?: never; readonly all?: never }
-  | { readonly all: true; readonly holder?: never; readonly token?: never }
+  | { readonly holder: string; readonly token?: never; readonly id?: never; readonly all?: never }
+  | { readonly token: bigint; readonly holder?: never; readonly id?: never; readonly all?: never }
+  | { readonly id: string; readonly holder?: never; readonly token?: never; readonly all?: never }
+  | { readonly all: true; readonly holder?: never; readonly token?: never; readonly id?: never }
 )
 
 export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {

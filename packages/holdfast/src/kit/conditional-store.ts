@@ -140,6 +140,8 @@ export interface NameStore<C extends StoredClaim = StoredClaim> {
     call: Call,
   ): Promise<Page<{ readonly name: string; readonly stored: StoredName<C> }>>
   sessions(page: PageRequest, call: Call): Promise<Page<SessionState>>
+  /** How much of the time of these claims' sessions is left, by the session's public id, where the engine can tell. */
+  timeLeft?(claims: readonly C[], call: Call): Promise<ReadonlyMap<string, number>>
   /** Deletes the key of a holder if it is as it was read, and leaves the mark for its session. */
   endClaim(claim: C, mark: MarkRecord, call: Call): Promise<boolean>
   /** Writes another capacity if the claims and the capacity are as they were read. */

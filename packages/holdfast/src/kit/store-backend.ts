@@ -80,7 +80,9 @@ export abstract class StoreBackend<C extends StoredClaim, Q extends QueuedClaim 
   }
 
   async inspect(name: string, call: InspectCall): Promise<NameState | null> {
-    return (await this.names.read(name, call)).state(name, this.clock.wallMs())
+    const stored = await this.names.read(name, call)
+    const leftMs = call.holdersOnly ? undefined : await this.names.timeLeft?.(stored.holders, call)
+    return stored.state(name, this.clock.wallMs(), leftMs)
   }
 
   async list(prefix: string, page: PageRequest, call: Call): Promise<Page<NameState>> {

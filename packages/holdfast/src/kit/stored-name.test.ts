@@ -60,8 +60,14 @@ describe('the state of a name', () => {
       note: 'n',
       token: 7n,
       heldForMs: 4_001,
-      expiresInMs: 6_000,
     })
+  })
+
+  test('what is left of a holder’s time is shown if the engine was asked', () => {
+    const left = new StoredName({ version: 9n, claims: [stored('x', 1n, 0)] })
+    expect(left.state('x', 5_000)?.holders[0]).not.toHaveProperty('expiresInMs')
+    const leftMs = new Map([[session.id, 2_000]])
+    expect(left.state('x', 5_000, leftMs)?.holders[0]).toHaveProperty('expiresInMs', 2_000)
   })
 
   test('a client whose clock is ahead does not make an age negative', () => {

@@ -109,10 +109,15 @@ export class StoredName<C extends QueuedClaim = StoredClaim> {
   }
 
   /**
-   * Null: nothing of the name is in use. The store does not know how much of a holder's time is left, and in most engines for
-   * how long a name stays closed.
+   * Null: nothing of the name is in use. In most engines the store does not know for how long a name stays closed. `leftMs`: how
+   * much of a session's time is left, by the session's public id, where the engine was asked.
    */
-  state(this: StoredName<C & StoredClaim>, name: string, wallMs: number): NameState | null {
+  state(
+    this: StoredName<C & StoredClaim>,
+    name: string,
+    wallMs: number,
+    leftMs: ReadonlyMap<string, number> = new Map(),
+  ): NameState | null {
     const { claims, data, isClosed } = this
     const { closedForMs } = this.#facts
     if (claims.length === 0 && data === undefined && !isClosed) return null
@@ -125,7 +130,9 @@ export class StoredName<C extends QueuedClaim = StoredClaim> {
       capacity: this.capacity ?? LOCK_CAPACITY,
       holders: holders.map((claim): HolderState => {
         const { token, record } = claim
-        return { ...stateOf(claim), token, heldForMs: agoMs(record), expiresInMs: record.session.ttlMs }
+        const expiresInMs = leftMs.get(record.session.id)
+        const times = { heldForMs: agoMs(record), ...(expiresInMs !== undefined && { expiresInMs }) }
+        return { ...stateOf(claim), token, ...times }
       }),
       waiters: waiters.map((claim) => ({ ...stateOf(claim), waitingForMs: agoMs(claim.record) })),
       ...(data !== undefined && { data: data.data }),

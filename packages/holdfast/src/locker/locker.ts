@@ -314,7 +314,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   async forceRelease(name: string, options: ForceReleaseOptions & CallOptions): Promise<number> {
     checkName(name)
-    checkKnownOptions('options', options, ['holder', 'token', 'all', 'reason', 'signal'])
+    checkKnownOptions('options', options, ['holder', 'token', 'id', 'all', 'reason', 'signal'])
     const reason = checkText('reason', options?.reason, limits.noteBytes)
     const isMeant = holdersMeantBy(options, this.info.epoch)
     const call = { ...(options.signal && { signal: options.signal }) }

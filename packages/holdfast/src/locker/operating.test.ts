@@ -91,6 +91,18 @@ describe('operators’ calls', () => {
     expect((await client.inspect('s'))?.capacity).toBe(3)
   })
 
+  test('an id names one of the holders that have the same label', async () => {
+    const { locker } = createRig()
+    const [first, second] = [locker({ holder: 'api' }), locker({ holder: 'api' })]
+    const [kept, ended] = [
+      await first.acquire('a', { mode: 'shared' }),
+      await second.acquire('a', { mode: 'shared' }),
+    ]
+    expect(await first.forceRelease('a', { id: 'unknown', reason: 'stuck' })).toBe(0)
+    expect(await first.forceRelease('a', { id: ended.id, reason: 'stuck' })).toBe(1)
+    expect((await first.inspect('a'))?.holders.map(({ id }) => id)).toEqual([kept.id])
+  })
+
   test('G12 an engine without semaphores refuses to resize, whatever holds the name', async () => {
     const client = createRig().locker({
       wrap: (backend) => Object.assign(backend, { info: { ...backend.info, modes: ['exclusive'] } }),

@@ -129,17 +129,23 @@ function isInUse({ holders, waiters }: NameState): boolean {
   return holders.length > 0 || waiters.length > 0
 }
 
-/** Whom an operator means: one holder by label, one by its token, or all of them. */
+/** Whom an operator means: holders by label, one by its token or its id, or all of them. */
 export function holdersMeantBy(options: ForceReleaseOptions, epoch: number): (holder: Holder) => boolean {
-  const given = [options.holder, options.token, options.all].filter((value) => value !== undefined)
+  const given = [options.holder, options.token, options.id, options.all].filter(
+    (value) => value !== undefined,
+  )
   if (given.length !== 1)
     throw new InvalidArgumentError(
       'options',
-      'must say whom to release: exactly one of holder, token, or all: true.',
+      'must say whom to release: exactly one of holder, token, id, or all: true.',
     )
   if (options.holder !== undefined) {
     const label = checkText('holder', options.holder, limits.holderBytes)
     return ({ holder }) => holder === label
+  }
+  if (options.id !== undefined) {
+    const meant = checkText('id', options.id, limits.holderBytes)
+    return ({ id }) => id === meant
   }
   if (options.all !== undefined) {
     if (options.all !== true) throw new InvalidArgumentError('all', 'must be true if it is given.')

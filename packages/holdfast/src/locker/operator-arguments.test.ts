@@ -10,6 +10,8 @@ test('what an operator asks for is checked before the engine is asked', async ()
     () => client.forceRelease('a', { ...all, all: false as true }),
     () => client.forceRelease('a', { token: 5 as unknown as bigint, reason: 'a test' }),
     () => client.forceRelease('a', { token: 0n, reason: 'a test' }),
+    () => client.forceRelease('a', { id: '', reason: 'a test' }),
+    () => client.forceRelease('a', { id: 'x', all: true, reason: 'a test' } as never),
     () => client.resize('', 2),
     () => client.resize('a', 0),
     () => client.forget(''),

@@ -84,7 +84,7 @@ export function readList(states: readonly NameState[], names: Names, count: numb
         const note = noteOf(holder)
         if (note !== null) members.push({ id: holder.id, label: holder.holder, weight: note.weight })
         if (holder.id === id) ttlMs = holder.ttlMs
-        else firstExpiryMs = Math.min(firstExpiryMs, holder.expiresInMs)
+        else firstExpiryMs = Math.min(firstExpiryMs, holder.expiresInMs ?? holder.ttlMs)
       }
     const partition = names.partitionOf(name)
     const [holder] = holders

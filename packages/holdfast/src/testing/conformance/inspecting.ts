@@ -64,7 +64,9 @@ export const inspectingCases = topic('check, inspect and list', [
       })
       const toleranceMs = stage.world.resolutionMs * 2
       expectMs('held for', heldForMs, around(stage.ttlMs, toleranceMs))
-      expectMs('expires in', expiresInMs, { min: stage.ttlMs * 8 - toleranceMs, max: ada.session.ttlMs })
+      // Missing where the engine cannot tell.
+      if (expiresInMs !== undefined)
+        expectMs('expires in', expiresInMs, { min: stage.ttlMs * 8 - toleranceMs, max: ada.session.ttlMs })
       assert.equal(found.name, 'x')
       assert.equal(found.capacity, LOCK_CAPACITY)
       assert.equal(found.closedForMs ?? 0, 0)

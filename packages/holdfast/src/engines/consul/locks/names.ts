@@ -42,7 +42,7 @@ export class ConsulNames implements NameStore<ConsulClaim> {
     const { entries } = await this.#connection.read([this.#connection.keys.sessions], call)
     const states = entries.map(({ value }): SessionState => {
       const { id, holder, ttlMs } = JSON.parse(value) as SessionRecord
-      return { id, holder, ttlMs, expiresInMs: ttlMs }
+      return { id, holder, ttlMs }
     })
     return pageOf(states, page, ({ id }) => id)
   }

@@ -51,6 +51,12 @@ export async function grantLease(
   }
 }
 
+/** Rounded up to whole seconds; 0 if it has ended. etcd tells them rounded down. */
+export async function leaseLeftMs(client: EtcdClient, ID: number, call: Call): Promise<number> {
+  const { TTL } = await client.ask(methods.leaseTimeToLive, { ID }, call)
+  return (TTL + 1) * 1_000
+}
+
 /** Deletes all keys on it. */
 export async function revokeLease(client: EtcdClient, ID: number, call: Call): Promise<void> {
   try {

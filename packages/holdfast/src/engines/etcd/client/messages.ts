@@ -154,7 +154,7 @@ export const methods = {
   leaseTimeToLive: method(
     'Lease/LeaseTimeToLive',
     sent({ ID: [1, 'int'], keys: [2, 'bool'] }),
-    received({ header: [1, header], grantedTTL: [4, 'int'], keys: [5, 'text', 'repeated'] }),
+    received({ header: [1, header], TTL: [3, 'int'], grantedTTL: [4, 'int'], keys: [5, 'text', 'repeated'] }),
   ),
   watch: method('Watch/Watch', watchRequest, watchResponse),
   authenticate: method(

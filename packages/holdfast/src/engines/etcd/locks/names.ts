@@ -13,6 +13,8 @@ import { type EtcdClaim, Found, foundByName } from './records.ts'
 const KEYS_AT_ONCE = 2_000
 /** A name that is held has two: the claim, and its data. */
 const KEYS_OF_NAME = 2
+/** Leases whose time is asked for at once. A page of sessions has no more. */
+const LEASES_AT_ONCE = 100
 /** Sessions whose writes and comparisons fit into one transaction of etcd. */
 const MAX_SESSIONS = 100
 
@@ -55,13 +57,29 @@ export class EtcdNames implements NameStore<EtcdClaim> {
     const { client, keys, lifetime } = this.#connection
     lifetime.begin(call)
     const { key, range_end } = keys.sessions
-    const range = { key: cursor === undefined ? key : `${key}${cursor}\0`, range_end, limit }
+    const from = cursor === undefined ? key : `${key}${cursor}\0`
+    const range = { key: from, range_end, limit: Math.min(limit, LEASES_AT_ONCE) }
     const { kvs, more } = await client.ask(etcd.methods.range, range, call)
-    const items = kvs.map(({ value }) => {
+    const read = async ({ value, lease }: etcd.KeyValue) => {
       const { id, holder, ttlMs } = JSON.parse(value) as SessionRecord
-      return { id, holder, ttlMs, expiresInMs: ttlMs }
-    })
+      return { id, holder, ttlMs, expiresInMs: await this.#leftMs(lease, ttlMs, call) }
+    }
+    const items = await Promise.all(kvs.map(read))
     return { items, next: more ? (kvs.at(-1)?.key.slice(key.length) ?? null) : null }
+  }
+
+  /** Of the first holders, if there are very many. */
+  async timeLeft(claims: readonly EtcdClaim[], call: Call): Promise<ReadonlyMap<string, number>> {
+    const sessions = new Map(claims.map((claim) => [claim.record.session.id, claim]))
+    const asked = [...sessions].slice(0, LEASES_AT_ONCE).map(async ([id, { lease, record }]) => {
+      return [id, await this.#leftMs(lease, record.session.ttlMs, call)] as const
+    })
+    return new Map(await Promise.all(asked))
+  }
+
+  /** A new leader gives every lease more time than its TTL. */
+  async #leftMs(lease: number, ttlMs: number, call: Call): Promise<number> {
+    return Math.min(ttlMs, await etcd.leaseLeftMs(this.#connection.client, lease, call))
   }
 
   async endClaim({ key, revision, lease, attempt }: EtcdClaim, mark: MarkRecord, call: Call) {

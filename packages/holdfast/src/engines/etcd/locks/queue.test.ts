@@ -43,6 +43,20 @@ describe.runIf(wanted('etcd'))('the queue', () => {
       return keys.length === count + 1 || null
     })
 
+  test('what is left of a holder’s time is asked of etcd, and shrinks while nobody renews', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    await take(session, request('x'))
+    const holder = async () => (await backend.inspect('x', call()))?.holders[0]
+    const own = async () => (await backend.sessions({ limit: 10 }, call())).items[0]
+    for (const shown of [holder, own])
+      await waitFor('less than the TTL is left', async () => {
+        const { ttlMs = 0, expiresInMs = Number.NaN } = (await shown()) ?? {}
+        expect(expiresInMs).toBeLessThanOrEqual(ttlMs)
+        return expiresInMs < ttlMs || null
+      })
+  })
+
   test('T92 a waiter in the middle cancels: the one behind it is not granted before the holder leaves', async () => {
     const session = await openSession(await rig.backend())
     const held = await take(session, request('x'))

@@ -48,7 +48,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
       const reply = await reading.session.ask({ op: 'getData', path: `${sessions}/${child}` }, call)
       if (!reply.ok) return []
       const { id, holder, ttlMs } = parse<StoredSession>(reply.data)
-      return [{ id, holder, ttlMs, expiresInMs: ttlMs }]
+      return [{ id, holder, ttlMs }]
     }
     return { items: (await Promise.all(items.map(read))).flat(), next }
   }
