@@ -235,6 +235,13 @@ export interface BackendSession<F extends Fencing = Fencing> {
   enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
 
   /**
+   * Only with `waiting: 'poll'`: calls `tell` once, as soon as the name may have become free, also between a try that was answered
+   * `busy` and this call. The returned function takes it back. It is a hint. One that comes for nothing costs a try, and one
+   * that gets lost costs a poll: core polls all the same.
+   */
+  onceFree?(name: string, tell: () => void): () => void
+
+  /**
    * Afterwards this attempt neither holds nor waits. A request for it that is still on its way does not land. Or, where the engine
    * takes deletions and nothing else (it is full), it lands and is `unlisted` in the next keep-alive.
    */

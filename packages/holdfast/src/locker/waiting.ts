@@ -3,14 +3,13 @@
  * `stop` is cancelled (a deadline, the caller's signal, a closing locker). What may be left at the engine is then abandoned (G6).
  *
  *   queue    enqueue ─────────────────────────────────────────▶ granted
- *   poll     try ─busy─▶ wait for the next poll ─▶ try …
+ *   poll     try ─busy─▶ wait for the next poll, or for a hint that the name is free ─▶ try …
  *
  * When the session or the position in the queue is lost, the wait starts again in a new session. An engine that fails is
  * tried again with backoff until `stop`, if this locker has ever had a session there; else the failure is reported at once.
  */
 
 import { type Cancellation, unlessCancelled } from '../base/cancellation.ts'
-import { sleep } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, isHoldfastError, outcomeOf, QueueFullError } from '../base/errors.ts'
 import { newAttempt } from '../base/ids.ts'
@@ -147,14 +146,28 @@ export class Waiting<F extends Fencing> {
       if (tried.kind === 'again' || !session.isSound) return null
       if (!waiting) observer.onWaiting()
       waiting = true
-      await this.#pollPause(tried.retryAfterMs, stop)
+      await this.#pollPause(session, wanted.request.name, tried.retryAfterMs, stop)
     }
   }
 
-  async #pollPause(retryAfterMs: number | undefined, stop: Cancellation): Promise<void> {
+  /** Until the next poll, or until the engine tells that the name may be free. */
+  async #pollPause(
+    session: KeptSession<F>,
+    name: string,
+    retryAfterMs: number | undefined,
+    stop: Cancellation,
+  ): Promise<void> {
     const { clock, random } = this.#context
     const pollMs = defaults.pollMs + random.fraction() * defaults.pollJitterMs
-    await sleep(clock, Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })
+    const pause = Promise.withResolvers<void>()
+    const timer = clock.setTimer(Math.min(pollMs, retryAfterMs ?? pollMs), pause.resolve)
+    const takeBack = session.engineSession.onceFree?.(name, pause.resolve)
+    const untie = stop.onCancel(() => pause.reject(stop.reason))
+    await pause.promise.finally(() => {
+      untie()
+      takeBack?.()
+      timer.cancel()
+    })
   }
 
   #tryIn(session: KeptSession<F>, wanted: Wanted, stop: Cancellation): Promise<Tried> {
