@@ -31,13 +31,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
-  'entry points': 793,
-  guards: 749,
+  'entry points': 800,
+  guards: 753,
   kit: 4_193,
-  locker: 3_152,
+  locker: 3_165,
   lockfree: 1_002,
   recipes: 3_197,
-  'whole library': 46_622,
+  'whole library': 46_667,
 }
 
 export interface Part {

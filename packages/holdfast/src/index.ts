@@ -37,7 +37,7 @@ export {
   type WarningCode,
 } from './base/events.ts'
 export { type Fence, isFence } from './base/fence.ts'
-export { type FenceKey, formatFence, parseFence } from './base/fence-text.ts'
+export { type FenceKey, formatFence, type ParseFenceOptions, parseFence } from './base/fence-text.ts'
 export type { Random } from './base/ids.ts'
 export type {
   AcquireOptions,

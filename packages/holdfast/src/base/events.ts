@@ -110,9 +110,10 @@ export interface HoldfastEvents {
   'guard-accepted': { readonly guard: string; readonly name: string; readonly token: bigint }
   'guard-refused': {
     readonly guard: string
-    readonly name: string
-    readonly token: bigint
-    readonly reason: 'stale' | 'foreign' | 'used'
+    /** `null` with `invalid`: nothing in a text that was not verified is to be believed. */
+    readonly name: string | null
+    readonly token: bigint | null
+    readonly reason: 'stale' | 'foreign' | 'used' | 'invalid' | 'lost'
     readonly highest: bigint | null
   }
 }

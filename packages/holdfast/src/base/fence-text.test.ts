@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createHmac, randomBytes } from 'node:crypto'
 import fc from 'fast-check'
 import { describe, test } from 'vitest'
+import { eventsDuring } from '../../test/rig.ts'
 import { limits } from './defaults.ts'
 import { type FenceProblem, isHoldfastError } from './errors.ts'
 import { type Fence, isFence, makeFence } from './fence.ts'
@@ -15,6 +16,18 @@ const fence = makeFence({
   mode: 'exclusive',
   token: 2n ** 53n + 1n,
   grant: 'abc_DEF-123',
+})
+
+test('text that is refused at a guard leaves a trace, without what the text says', async () => {
+  const text = formatFence(fence)
+  const told = await eventsDuring('guard-refused', async () => {
+    assert.equal(parseFence(text, { guard: 'stock' }).token, fence.token)
+    assert.throws(() => parseFence(text, { keys: [key] }), { code: 'FENCE_INVALID' })
+    for (const wrong of ['', `${text}x`, text.replace('hf1', 'hf9')])
+      assert.throws(() => parseFence(wrong, { keys: [key], guard: 'stock' }), { code: 'FENCE_INVALID' })
+  })
+  const refused = { guard: 'stock', name: null, token: null, reason: 'invalid', highest: null }
+  assert.deepEqual(told, [refused, refused, refused])
 })
 
 function refuses(

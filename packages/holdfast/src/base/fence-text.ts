@@ -8,7 +8,9 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { limits } from './defaults.ts'
 import { FenceInvalidError, InvalidArgumentError } from './errors.ts'
+import { emit, hasListeners } from './events.ts'
 import { type Fence, fenceText, isFence, readFenceText } from './fence.ts'
+import { checkText } from './names.ts'
 import { checkKnownOptions } from './options.ts'
 
 export interface FenceKey {
@@ -31,34 +33,52 @@ export function formatFence(fence: Fence, options: { readonly signWith?: FenceKe
   return `${signed}/${signatureOf(signed, key).toString('base64url')}`
 }
 
+export interface ParseFenceOptions {
+  readonly keys?: readonly FenceKey[]
+  /** The name of the guard that the text is shown to: a text that is refused is told as `guard-refused` with the reason `invalid`. */
+  readonly guard?: string
+}
+
 /**
  * Reads a fence from its text. With `keys`, only a fence that one of them signed is accepted; without, a signature
  * that happens to be there is an error, because it was not verified.
  */
-export function parseFence(text: string, options: { readonly keys?: readonly FenceKey[] } = {}): Fence {
-  checkKnownOptions('options', options, ['keys'])
-  if (options.keys !== undefined && !Array.isArray(options.keys))
+export function parseFence(text: string, options: ParseFenceOptions = {}): Fence {
+  checkKnownOptions('options', options, ['keys', 'guard'])
+  const { keys, guard } = options
+  if (keys !== undefined && !Array.isArray(keys))
     throw new InvalidArgumentError('keys', 'must be a list of keys.')
+  if (guard !== undefined) checkText('guard', guard, limits.nameBytes)
+  try {
+    return readSigned(text, keys)
+  } catch (error) {
+    if (guard !== undefined && error instanceof FenceInvalidError && hasListeners('guard-refused'))
+      emit('guard-refused', { guard, name: null, token: null, reason: 'invalid', highest: null })
+    throw error
+  }
+}
+
+function readSigned(text: string, given: readonly FenceKey[] | undefined): Fence {
   if (typeof text !== 'string' || text.length > limits.fenceTextBytes)
     throw new FenceInvalidError('malformed')
   const parts = text.split('/')
   const isSigned = parts.length === 9 && parts[6] === SIGNATURE_VERSION
-  if (options.keys === undefined) {
+  if (given === undefined) {
     if (isSigned)
       throw new FenceInvalidError('unknown-key', 'it is signed, and no keys were given to verify it with')
     return readFenceText(text)
   }
-  const keys = options.keys.map(checkKey)
+  const keys = given.map(checkKey)
   if (!isSigned) {
     readFenceText(text)
     throw new FenceInvalidError('unsigned')
   }
   const key = keys.find((candidate) => candidate.id === parts[7])
   if (key === undefined) throw new FenceInvalidError('unknown-key')
-  const given = Buffer.from(parts[8] ?? '', 'base64url')
+  const signature = Buffer.from(parts[8] ?? '', 'base64url')
   const expected = signatureOf(parts.slice(0, 8).join('/'), key)
-  const genuine = given.length === expected.length && timingSafeEqual(given, expected)
-  if (!genuine || given.toString('base64url') !== parts[8]) throw new FenceInvalidError('bad-signature')
+  const genuine = signature.length === expected.length && timingSafeEqual(signature, expected)
+  if (!genuine || signature.toString('base64url') !== parts[8]) throw new FenceInvalidError('bad-signature')
   return readFenceText(parts.slice(0, 6).join('/'))
 }
 

@@ -51,7 +51,7 @@ export function decide(
   proofs: readonly CheckedProof[],
   once: boolean,
 ): Decision {
-  assertHeld(proofs)
+  assertHeld(proofs, settings.name)
   const pinned = knowledge.pinnedIssuer()
   let trusted = settings.issuers ?? (pinned === null ? null : [pinned])
   const remember: { name: string; remembered: Remembered }[] = []

@@ -75,7 +75,7 @@ export abstract class GuardBase<Tx> implements Guard<Tx> {
   protected checkEntry(proof: Proof | readonly Proof[], options: RunOptions | undefined) {
     const { once, signal } = checkRunOptions(options)
     const proofs = checkProofs(proof, once)
-    assertHeld(proofs)
+    assertHeld(proofs, this.name)
     return { proofs, once, signal }
   }
 

@@ -6,6 +6,7 @@ import {
   LeaseLostError,
   quote,
 } from '../base/errors.ts'
+import { emit, hasListeners } from '../base/events.ts'
 import { type Fence, isFence } from '../base/fence.ts'
 import { compareNames } from '../base/names.ts'
 import type { FencedLease } from '../base/types.ts'
@@ -39,13 +40,16 @@ export function checkEffect(effect: unknown): void {
     throw new InvalidArgumentError('effect', 'must be a function: guard.run(lease, (tx) => …).')
 }
 
-/** A holder that knows it has lost its lease must not even try. */
-export function assertHeld(proofs: readonly CheckedProof[]): void {
+/** A holder that knows it has lost its lease must not even try. `guard`: which one refuses it. */
+export function assertHeld(proofs: readonly CheckedProof[], guard?: string): void {
   for (const { fence, lease } of proofs) {
     if (lease === undefined || lease.state === 'held' || lease.state === 'jeopardy') continue
+    const { name, token } = fence
+    if (guard !== undefined && hasListeners('guard-refused'))
+      emit('guard-refused', { guard, name, token, reason: 'lost', highest: null })
     const { reason } = lease.signal
     if (isHoldfastError(reason, 'LEASE_LOST')) throw reason
-    throw new LeaseLostError(fence.name, lease.state === 'released' ? 'released' : 'expired', {
+    throw new LeaseLostError(name, lease.state === 'released' ? 'released' : 'expired', {
       leaseId: fence.grant,
     })
   }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { type EventKind, type HoldfastEvents, onEvent } from '../../base/events.ts'
 import { guardTopic } from './case.ts'
-import { failureOf } from './stage.ts'
+import { failureOf, StageLease } from './stage.ts'
 
 async function eventsDuring<K extends EventKind>(
   kind: K,
@@ -53,6 +53,19 @@ export const tellingCases = guardTopic('events', [
         { ...about, token: 5n, reason: 'used', highest: 5n },
         { ...about, token: 6n, reason: 'foreign', highest: null },
       ])
+    },
+  },
+  {
+    rule: 'D132',
+    title: 'guard-refused is told when a lease that was lost meets the guard',
+    async play(stage) {
+      const guard = await stage.guard({ name: 'told' })
+      const lost = new StageLease(stage.fence(7n))
+      lost.lose()
+      const events = await eventsDuring('guard-refused', async () => {
+        await stage.refuses(guard, 'LEASE_LOST', lost)
+      })
+      assert.deepEqual(events, [{ guard: 'told', name: 'n', token: 7n, reason: 'lost', highest: null }])
     },
   },
 ])
