@@ -145,6 +145,8 @@ describe('what they say', () => {
       'unknown-key': /key that is not known/,
       'bad-signature': /signature does not match/,
       'not-a-fence': /pass lease\.fence/,
+      missing: /the request has none/,
+      'wrong-name': /for another name/,
     }
     for (const [problem, rule] of Object.entries(problems)) {
       const error = new FenceInvalidError(problem as FenceProblem, 'a detail')

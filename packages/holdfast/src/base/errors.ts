@@ -204,7 +204,14 @@ export class FenceForeignError extends HoldfastError {
   }
 }
 
-export type FenceProblem = 'malformed' | 'unsigned' | 'unknown-key' | 'bad-signature' | 'not-a-fence'
+export type FenceProblem =
+  | 'malformed'
+  | 'unsigned'
+  | 'unknown-key'
+  | 'bad-signature'
+  | 'not-a-fence'
+  | 'missing'
+  | 'wrong-name'
 
 const fenceAdvice: Record<FenceProblem, string> = {
   malformed: 'the text is not a fence; pass on what formatFence returned, unchanged',
@@ -212,6 +219,8 @@ const fenceAdvice: Record<FenceProblem, string> = {
   'unknown-key': 'it is signed with a key that is not known here; add the key id to the verifying keys',
   'bad-signature': 'its signature does not match; it was changed or forged',
   'not-a-fence': 'the proof is not a fence; pass lease.fence, a fenced lease, or what parseFence returned',
+  missing: 'the request has none; send the text of formatFence in the header Holdfast-Fence',
+  'wrong-name': 'it is for another name than the request; acquire the name that the request is about',
 }
 
 /** The proof is malformed, forged, or unsigned where a signature is required. */

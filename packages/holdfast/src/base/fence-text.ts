@@ -52,10 +52,15 @@ export function parseFence(text: string, options: ParseFenceOptions = {}): Fence
   try {
     return readSigned(text, keys)
   } catch (error) {
-    if (guard !== undefined && error instanceof FenceInvalidError && hasListeners('guard-refused'))
-      emit('guard-refused', { guard, name: null, token: null, reason: 'invalid', highest: null })
+    if (guard !== undefined) tellInvalid(guard, error)
     throw error
   }
+}
+
+/** Tells that a resource refused what it was sent as a fence; nothing in a text that was not verified is to be believed. */
+export function tellInvalid(guard: string, error: unknown): void {
+  if (error instanceof FenceInvalidError && hasListeners('guard-refused'))
+    emit('guard-refused', { guard, name: null, token: null, reason: 'invalid', highest: null })
 }
 
 function readSigned(text: string, given: readonly FenceKey[] | undefined): Fence {
@@ -86,7 +91,7 @@ function signatureOf(text: string, key: FenceKey): Buffer {
   return createHmac('sha256', key.secret).update(text).digest()
 }
 
-function checkKey(key: FenceKey): FenceKey {
+export function checkKey(key: FenceKey): FenceKey {
   if (typeof key?.id !== 'string' || !/^[A-Za-z0-9_-]{1,64}$/.test(key.id))
     throw new InvalidArgumentError('key.id', 'must be 1–64 characters of A–Z, a–z, 0–9, _ and -.')
   if (!(key.secret instanceof Uint8Array) || key.secret.length < limits.minFenceSecretBytes)
