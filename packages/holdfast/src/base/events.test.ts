@@ -1,10 +1,18 @@
 import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { afterEach, beforeEach, describe, test } from 'vitest'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { afterEach, beforeEach, describe, onTestFinished, test } from 'vitest'
 import { createEventStage, documentedFields, kinds } from '../../test/event-stage.ts'
 import { tableRows } from '../../test/markdown-table.ts'
+import { sqliteIdempotent } from '../engines/sqlite/lockfree/index.ts'
 import { memoryGuard } from '../guards/memory.ts'
+import { optimisticUpdate } from '../lockfree/optimistic-update.ts'
+import { election, type Term } from '../recipes/election.ts'
 import { watchLockOrder } from '../recipes/lock-order.ts'
+import { tickRunner } from '../recipes/schedule.ts'
 import { emit, hasListeners, onEvent, type WarningCodes, warn } from './events.ts'
 
 const setStage = createEventStage()
@@ -359,6 +367,146 @@ describe('events of guards', () => {
   })
 })
 
+describe('events without a lock', () => {
+  test('idempotent tells how each call ended, and nothing of its key', async () => {
+    const { eventsOf } = setStage()
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-events-'))
+    const path = join(folder, 'keys.db')
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    await using once = sqliteIdempotent({ path })
+    const request = { scope: 'payments', key: 'secret', payload: 1 }
+    await once(request, () => 'done')
+    await once(request, () => assert.fail('done already'))
+    await assert.rejects(
+      once({ ...request, payload: 2 }, () => {}),
+      { code: 'KEY_REUSED' },
+    )
+    await assert.rejects(
+      once({ ...request, key: 'b' }, () => Promise.reject(new Error('planted'))),
+      /planted/,
+    )
+    const slow = { ...request, key: 'c' }
+    await once(slow, async () => {
+      await assert.rejects(
+        once(slow, () => {}, { waitMs: 0 }),
+        { code: 'ACQUIRE_TIMEOUT' },
+      )
+    })
+    const paused = { ...request, key: 'd' }
+    const overtaken = once(paused, async () => {
+      using operator = new DatabaseSync(path)
+      operator.exec(`UPDATE holdfast_idempotency SET lease_until_ms = 0 WHERE key = 'd'`)
+      await once(paused, () => 2)
+    })
+    await assert.rejects(overtaken, { code: 'LEASE_LOST', reason: 'taken-over' })
+    const told = eventsOf('idempotent')
+    assert.deepEqual(
+      told.map(({ outcome }) => outcome),
+      ['done', 'replayed', 'key-reused', 'failed', 'timed-out', 'done', 'done', 'taken-over'],
+    )
+    for (const event of told) {
+      assert.deepEqual([event.name, event.tookMs >= 0], ['payments', true])
+      assert.doesNotMatch(JSON.stringify(event), /secret/)
+    }
+  })
+
+  test('optimistic tells how many attempts it took', async () => {
+    const { eventsOf } = setStage()
+    await optimisticUpdate(
+      () => 1,
+      (_, attempt) => attempt === 2,
+      { jitterMs: 0 },
+    )
+    await assert.rejects(
+      optimisticUpdate(
+        () => 1,
+        () => false,
+        { retries: 2, jitterMs: 0 },
+      ),
+      { code: 'CONFLICT' },
+    )
+    assert.deepEqual(eventsOf('optimistic'), [
+      { outcome: 'updated', attempts: 2 },
+      { outcome: 'conflict', attempts: 3 },
+    ])
+  })
+})
+
+describe('events of recipes', () => {
+  test('tick has its outcome, how late it began and how long it ran', async () => {
+    const { ours, clock, eventsOf } = setStage()
+    const due = clock.wallMs()
+    await clock.advance(1_500)
+    const ticks = tickRunner(ours, { name: 'nightly', onError: () => {} }, async ({ tick }) => {
+      await clock.advance(700)
+      if (tick.scheduledAt.getTime() > due) throw new Error('planted')
+    })
+    assert.equal(await ticks.run(due), 'ran')
+    assert.equal(await ticks.run(due), 'left')
+    await clock.advance(300)
+    assert.equal(await ticks.run(due + 2_400), 'failed')
+    const about = { backend: 'memory', namespace: 'default', name: 'nightly' }
+    const at = (ms: number) => new Date(ms).toISOString()
+    assert.deepEqual(eventsOf('tick'), [
+      { ...about, outcome: 'ran', tick: at(due), lateByMs: 1_500, tookMs: 700 },
+      { ...about, outcome: 'left', tick: null, lateByMs: 0, tookMs: 0 },
+      { ...about, outcome: 'failed', tick: at(due + 2_400), lateByMs: 100, tookMs: 700 },
+    ])
+  })
+
+  test('a tick whose lease was lost has ended in an error', async () => {
+    const { ours, clock, failing, eventsOf } = setStage()
+    const due = clock.wallMs()
+    const ticks = tickRunner(ours, { name: 'nightly', onError: () => {} }, () => clock.advance(60_000))
+    failing.add('keepAlive')
+    const running = ticks.run(due)
+    await clock.advance(120_000)
+    failing.clear()
+    await clock.advance(120_000)
+    assert.equal(await running, 'left')
+    assert.deepEqual(
+      eventsOf('tick').map(({ outcome, tick }) => [outcome, tick]),
+      [['error', new Date(due).toISOString()]],
+    )
+  })
+
+  test('leadership tells its beginning, and its end with the reason', async () => {
+    const { ours, clock, engine, eventsOf } = setStage()
+    const ends = () => eventsOf('leadership').flatMap(({ reason }) => reason ?? [])
+    const candidate = election(ours, 'n')
+    const leadership = await candidate.campaign()
+    const { id } = leadership.lease
+    await leadership.resign()
+    await leadership.resign()
+    const about = { backend: 'memory', namespace: 'default', name: 'n', holder: ours.holder, id }
+    assert.deepEqual(eventsOf('leadership'), [
+      { ...about, phase: 'began', reason: null },
+      { ...about, phase: 'ended', reason: 'resigned' },
+    ])
+    await candidate.campaign()
+    engine.deleteName('default', 'n')
+    await clock.advance(6_000)
+    assert.deepEqual(ends(), ['resigned', 'deleted'])
+    const stop = new AbortController()
+    const terms = [
+      () => {},
+      (term: Term) => term.resign(),
+      () => engine.deleteName('default', 'n'),
+      () => stop.abort(),
+    ]
+    const work = async (term: Term) => {
+      terms.shift()?.(term)
+      await clock.advance(6_000)
+    }
+    await candidate.serve(work, { signal: stop.signal })
+    await assert.rejects(
+      candidate.serve(() => Promise.reject(new Error('planted'))),
+      /planted/,
+    )
+    assert.deepEqual(ends().slice(2), ['work-ended', 'resigned', 'deleted', 'stopped', 'work-failed'])
+  })
+})
+
 describe('channels', () => {
   test('every kind is a diagnostics channel of its own', () => {
     for (const kind of kinds) {
@@ -400,8 +548,8 @@ describe('channels', () => {
   })
 
   test('the tests above have made every kind be emitted', () => {
-    // Warnings are about engines that are servers; the tests of such backends are beside them.
-    assert.deepEqual([...setStage.emitted, 'warning'].sort(), [...kinds].sort())
+    // Warnings and jobs are about engines that are servers; their tests are beside those.
+    assert.deepEqual([...setStage.emitted, 'job', 'warning'].sort(), [...kinds].sort())
   })
 
   test('docs/reference/events.md lists every kind, and nothing else', () => {

@@ -116,7 +116,43 @@ export interface HoldfastEvents {
     readonly reason: 'stale' | 'foreign' | 'used' | 'invalid' | 'lost'
     readonly highest: bigint | null
   }
+  /** A call of `idempotent` has ended; `name` is its scope. */
+  idempotent: {
+    readonly name: string
+    readonly outcome: 'done' | 'replayed' | 'taken-over' | 'key-reused' | 'timed-out' | 'failed'
+    readonly tookMs: number
+  }
+  optimistic: { readonly outcome: 'updated' | 'conflict'; readonly attempts: number }
+  /** A worker has ended a job; `name` is its queue. `dead`: it was its last start, and the job is set aside. */
+  job: {
+    readonly name: string
+    readonly outcome: 'done' | 'retried' | 'dead'
+    readonly starts: number
+  }
+  /** A schedule's start of a tick has ended here, or none was started. `tick`: its scheduled time, null if none was started. */
+  tick: {
+    readonly backend: string
+    readonly namespace: string
+    readonly name: string
+    readonly outcome: TickOutcome
+    readonly tick: string | null
+    readonly lateByMs: number
+    readonly tookMs: number
+  }
+  leadership: AboutName & {
+    /** The id of the term's lease. */
+    readonly id: string
+    readonly phase: 'began' | 'ended'
+    /** How it ended: null while it has not. */
+    readonly reason: LossReason | 'resigned' | 'stopped' | 'work-ended' | 'work-failed' | null
+  }
 }
+
+/**
+ * The outcome of a tick for this replica. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
+ * the record refused; `onError` has been told. `stopped`: the schedule was closed.
+ */
+export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 'stopped'
 
 /**
  * Codes that editors offer. An engine adds its own in its `index.ts`:
@@ -158,6 +194,11 @@ const kinds: Readonly<Record<EventKind, 'caller' | 'neutral'>> = {
   'force-released': 'caller',
   'guard-accepted': 'caller',
   'guard-refused': 'caller',
+  idempotent: 'caller',
+  optimistic: 'caller',
+  job: 'caller',
+  tick: 'neutral',
+  leadership: 'neutral',
 }
 
 /** Every kind there is. */

@@ -23,6 +23,7 @@ import {
   outcomeOf,
   StoredFailureError,
 } from '../base/errors.ts'
+import { emit, type HoldfastEvents, hasListeners } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
 import { newAttempt, type Random, systemRandom } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
@@ -172,21 +173,44 @@ class IdempotentCalls<Tx> {
     signal?.throwIfAborted()
     const attempt = newAttempt(this.#random)
     const patience = new Patience(this.#clock, waitMs, signal)
+    const tell = this.#telling(scope)
     let found: Found
     try {
       await this.#pruneIfDue(patience)
       signal?.throwIfAborted()
       found = await this.#find(checked, attempt, patience)
+    } catch (error) {
+      const isLate = isHoldfastError(error, 'ACQUIRE_TIMEOUT')
+      tell(isLate ? 'timed-out' : isHoldfastError(error, 'KEY_REUSED') ? 'key-reused' : 'failed')
+      throw error
     } finally {
       patience.end()
     }
     if ('body' in found) {
+      tell('replayed')
       if (found.kind === 'done') return fromJson(found.body) as T
       throw new StoredFailureError(scope, key, fromJson(found.body))
     }
     const claimed = { scope, key, attempt }
     const claimedWork = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
-    return claimedWork.perform(work, found, await this.#store.issuer())
+    try {
+      const result = await claimedWork.perform(work, found, await this.#store.issuer())
+      tell('done')
+      return result
+    } catch (error) {
+      // The work may have lost a lease of its own.
+      const isOurs = isHoldfastError(error, 'LEASE_LOST') && error.resource === resourceName(scope, key)
+      tell(isOurs ? 'taken-over' : 'failed')
+      throw error
+    }
+  }
+
+  #telling(name: string): (outcome: HoldfastEvents['idempotent']['outcome']) => void {
+    const startMs = this.#clock.monotonicMs()
+    return (outcome) => {
+      if (hasListeners('idempotent'))
+        emit('idempotent', { name, outcome, tookMs: this.#clock.monotonicMs() - startMs })
+    }
   }
 
   async #find(checked: Checked, attempt: string, patience: Patience): Promise<Found> {

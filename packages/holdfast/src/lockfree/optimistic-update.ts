@@ -13,6 +13,7 @@
 import { type Clock, sleep, systemClock } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { ConflictError, InvalidArgumentError, isHoldfastError } from '../base/errors.ts'
+import { emit, hasListeners } from '../base/events.ts'
 import { type Random, systemRandom } from '../base/ids.ts'
 import { checkFunction, checkInteger, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 
@@ -71,13 +72,17 @@ export async function optimisticUpdate<Row>(
     const row = await read()
     if (row === null || row === undefined) return { kind: 'absent', attempts }
     try {
-      if (hasChanged(await write(row, attempts))) return { kind: 'updated', row, attempts }
+      if (hasChanged(await write(row, attempts))) {
+        if (hasListeners('optimistic')) emit('optimistic', { outcome: 'updated', attempts })
+        return { kind: 'updated', row, attempts }
+      }
       conflict = undefined
     } catch (error) {
       if (!isConflict(error)) throw error
       conflict = error
     }
   }
+  if (hasListeners('optimistic')) emit('optimistic', { outcome: 'conflict', attempts: retries + 1 })
   throw new ConflictError(
     `The row was changed by others ${retries + 1} times in a row.`,
     conflict === undefined ? undefined : { cause: conflict },

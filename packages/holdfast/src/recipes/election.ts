@@ -31,6 +31,7 @@ import type {
   WaitOptions,
 } from '../base/types.ts'
 import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
+import { type EndOfLeadership, tellLeadership } from './election/telling.ts'
 import { checkNeeds, checkTtl } from './needs.ts'
 
 export type { Leader } from './election/leader.ts'
@@ -128,14 +129,20 @@ class LockerElection<F extends Fencing> implements Election<F> {
     checkKnownOptions('options', options, ['waitMs', 'maxWaiters', 'signal', 'onJeopardy'])
     const { waitMs = Number.POSITIVE_INFINITY } = options
     const lease = await this.#locker.acquire(this.name, { ...this.#hold, ...options, waitMs })
+    const tellEnd = tellLeadership(this.#locker, lease)
+    onAborted(lease.signal, ({ reason }) => tellEnd((reason as LeaseLostError).reason))
+    const resign = () => {
+      tellEnd('resigned')
+      return lease.release()
+    }
     return {
       lease,
       get signal() {
         return lease.signal
       },
       proclaim: (value, options) => proclaim(lease, value, options),
-      resign: () => lease.release(),
-      [Symbol.asyncDispose]: () => lease[Symbol.asyncDispose](),
+      resign,
+      [Symbol.asyncDispose]: async () => void (await resign()),
     }
   }
 
@@ -197,6 +204,8 @@ class LockerElection<F extends Fencing> implements Election<F> {
     const running: RunningTerm<F> = { lease }
     this.#running = running
     const ending = new AbortController()
+    const tellEnd = tellLeadership(this.#locker, lease)
+    let end: EndOfLeadership = 'work-ended'
     const untieLoss = onAborted(lease.signal, () => {
       running.lostAt = instantOf(clock)
       ending.abort(lease.signal.reason)
@@ -215,8 +224,14 @@ class LockerElection<F extends Fencing> implements Election<F> {
     try {
       if (!term.signal.aborted) await work(term)
     } catch (error) {
-      if (!saysThatItIsOver(error, lease, term.signal)) throw error
+      if (!saysThatItIsOver(error, lease, term.signal)) {
+        end = 'work-failed'
+        throw error
+      }
     } finally {
+      if (lease.state === 'lost') end = (lease.signal.reason as LeaseLostError).reason
+      else if (end === 'work-ended' && ending.signal.aborted) end = stop?.aborted ? 'stopped' : 'resigned'
+      tellEnd(end)
       untieLoss()
       untieStop()
       this.#running = undefined

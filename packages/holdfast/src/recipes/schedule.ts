@@ -38,17 +38,13 @@
  */
 import { sleep } from '../base/clock.ts'
 import { InvalidArgumentError } from '../base/errors.ts'
+import type { TickOutcome } from '../base/events.ts'
 import type { Fencing, Locker } from '../base/types.ts'
-import {
-  checkTerms,
-  type ScheduleOptions,
-  type TickJob,
-  type TickOptions,
-  type TickOutcome,
-} from './schedule/options.ts'
+import { checkTerms, type ScheduleOptions, type TickJob, type TickOptions } from './schedule/options.ts'
 import { Runner } from './schedule/runner.ts'
 import { checkHold, isTickTime, latestTick, type NextTick, timesOf } from './schedule/times.ts'
 
+export type { TickOutcome } from '../base/events.ts'
 export {
   type CronerJob,
   type CronJobLike,
@@ -63,7 +59,6 @@ export type {
   Tick,
   TickJob,
   TickOptions,
-  TickOutcome,
   TickRun,
 } from './schedule/options.ts'
 export type { CronTimes } from './schedule/times.ts'

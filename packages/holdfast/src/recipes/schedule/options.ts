@@ -41,12 +41,6 @@ export interface TickRun<F extends Fencing = Fencing> {
 
 export type TickJob<F extends Fencing = Fencing> = (run: TickRun<F>) => unknown
 
-/**
- * The outcome of a tick for this replica. `left`: another one runs it or has run it, or it was passed over. `error`: the engine or
- * the record refused; `onError` has been told. `stopped`: the schedule was closed.
- */
-export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 'stopped'
-
 export interface TickOptions {
   /** The name of the lease, and the home of the record; nothing else may use it. */
   readonly name: string

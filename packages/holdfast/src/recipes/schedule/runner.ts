@@ -7,11 +7,12 @@ import { onAborted } from '../../base/aborting.ts'
 import { callSafely } from '../../base/call-safely.ts'
 import { dateOf, pause } from '../../base/clock.ts'
 import { isHoldfastError } from '../../base/errors.ts'
+import { emit, hasListeners, type TickOutcome } from '../../base/events.ts'
 import type { Fence } from '../../base/fence.ts'
 import { growingPauseMs } from '../../base/pauses.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
 import { type Asked, decide, earlierRuns } from './decide.ts'
-import type { SetAsideTick, Terms, Tick, TickJob, TickOutcome } from './options.ts'
+import type { SetAsideTick, Terms, Tick, TickJob } from './options.ts'
 import { formatRecord, parseRecord, type TickRecord } from './record.ts'
 
 /** Pauses after a failure of the engine; they double up to the longest (T87, hot retries after an outage). */
@@ -72,29 +73,55 @@ export class Runner<F extends Fencing> {
   async #attempt(ask: () => Asked, isWanted: () => boolean, hold: Terms['hold']): Promise<TickOutcome> {
     let outcome: TickOutcome = 'left'
     let failures = 0
+    const telling = this.#telling()
     while (!this.stopped.aborted) {
-      let begun: Tick | null = null
-      const begins = (tick: Tick) => {
-        begun = tick
-      }
       try {
-        const passed = await this.#pass(ask, hold, begins)
-        outcome = passed.outcome
+        const passed = await this.#pass(ask, hold, telling.begins)
+        outcome = telling.ends(passed.outcome)
         if (!passed.more) return outcome
         failures = 0
       } catch (error) {
         if (this.stopped.aborted) break
         // Another replica runs it, or has just run it, or stands by already.
-        if (isHoldfastError(error, 'ACQUIRE_TIMEOUT') || isHoldfastError(error, 'QUEUE_FULL')) return outcome
-        this.report(error, begun)
+        if (isHoldfastError(error, 'ACQUIRE_TIMEOUT') || isHoldfastError(error, 'QUEUE_FULL'))
+          return telling.ends(outcome)
+        this.report(error, telling.tick)
+        if (telling.tick !== null) telling.ends('error')
         if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
         else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
-          return 'error'
+          return telling.ends('error')
         await this.#pause(growingPauseMs(failures++, PAUSES), this.stopped)
-        if (!isWanted()) return outcome
+        if (!isWanted()) return telling.ends(outcome)
       }
     }
-    return 'stopped'
+    return telling.ends('stopped')
+  }
+
+  /** Tells the end of each start of one attempt, or else its outcome once. */
+  #telling() {
+    const { clock, info } = this.#locker
+    const about = { backend: info.name, namespace: info.namespace, name: this.#terms.name }
+    let isTold = false
+    let fromMs = clock.monotonicMs()
+    let lateByMs = 0
+    const telling = {
+      tick: null as Tick | null,
+      begins: (tick: Tick) => {
+        telling.tick = tick
+        fromMs = clock.monotonicMs()
+        lateByMs = Math.max(0, clock.wallMs() - tick.scheduledAt.getTime())
+      },
+      ends: (outcome: TickOutcome): TickOutcome => {
+        const tick = telling.tick?.id ?? null
+        if (hasListeners('tick') && !(isTold && tick === null))
+          emit('tick', { ...about, outcome, tick, lateByMs, tookMs: clock.monotonicMs() - fromMs })
+        isTold = true
+        telling.tick = null
+        lateByMs = 0
+        return outcome
+      },
+    }
+    return telling
   }
 
   /** `withLease`, so that closing the locker waits for the job as well (T53, early releases). */

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { libraries } from '../../../../test/postgres/clients.ts'
 import { inTransaction } from '../../../../test/postgres/guard-world.ts'
 import { startProgram } from '../../../../test/postgres/program.ts'
+import { eventsDuring } from '../../../../test/rig.ts'
 import { memoryGuard } from '../../../guards/memory.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import {
@@ -185,6 +186,30 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     await job.complete()
     await job.complete()
     assert.equal((await jobs.count()).done, 1)
+  })
+
+  test('the end of each start is told once: retried, dead, done', async () => {
+    const told = await eventsDuring('job', async () => {
+      await jobs.add('poison', { maxStarts: 2 })
+      await (await claimOne()).fail(new Error('planted'))
+      await (await claimOne()).fail(new Error('planted'))
+      await jobs.add('job')
+      const job = await claimOne()
+      await job.complete()
+      await job.complete()
+      await jobs.add('job')
+      const slow = await claimOne()
+      await expire(slow)
+      await (await claimOne()).complete()
+      assert.equal(await slow.fail(), 'not-held')
+    })
+    const name = jobs.queue
+    assert.deepEqual(told, [
+      { name, outcome: 'retried', starts: 1 },
+      { name, outcome: 'dead', starts: 2 },
+      { name, outcome: 'done', starts: 1 },
+      { name, outcome: 'done', starts: 2 },
+    ])
   })
 
   test('adding and completing in a transaction that is rolled back have not happened', async () => {

@@ -19,6 +19,7 @@
 import { type Clock, type Instant, instantOf } from '../../../base/clock.ts'
 import { defaults, limits } from '../../../base/defaults.ts'
 import { InvalidArgumentError, LeaseLostError, messageOf } from '../../../base/errors.ts'
+import { emit, type HoldfastEvents, hasListeners } from '../../../base/events.ts'
 import type { Fence } from '../../../base/fence.ts'
 import { newAttempt, type Random } from '../../../base/ids.ts'
 import { checkText } from '../../../base/names.ts'
@@ -250,6 +251,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   readonly fence: Fence
   readonly #claim: JobClaim
   readonly #kept: KeptClaim
+  #isTold = false
 
   constructor(claim: JobClaim, row: Row) {
     const [id, key, orderingKey, body, starts, maxStarts, token] = row
@@ -288,6 +290,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
   async complete(options: { readonly tx?: SqlTransaction } = {}): Promise<void> {
     checkKnownOptions('options', options, ['tx'])
     if (!(await this.#act('complete', [], options.tx))) throw this.#lost()
+    this.#tell('done')
     // In a transaction that is not committed yet, the job is still ours.
     if (options.tx === undefined) this.#kept.stop()
   }
@@ -302,7 +305,10 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     // After its last start a job is set aside at once, and does not hold up its ordering key.
     const hiddenMs = this.starts < this.maxStarts ? retryAfterMs : 0
     const isOurs = await this.#act('fail', [stored, String(hiddenMs)])
-    if (isOurs) this.#kept.stop()
+    if (isOurs) {
+      this.#kept.stop()
+      this.#tell(this.starts < this.maxStarts ? 'retried' : 'dead')
+    }
     return isOurs ? 'given-back' : 'not-held'
   }
 
@@ -315,6 +321,13 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     const rows = await this.#claim.query(name, [this.id, this.#claim.attempt, ...parameters], tx)
     if (rows.length === 0) this.#kept.lose('taken-over')
     return rows.length === 1
+  }
+
+  /** Once: a completion may be repeated. */
+  #tell(outcome: HoldfastEvents['job']['outcome']): void {
+    if (this.#isTold) return
+    this.#isTold = true
+    if (hasListeners('job')) emit('job', { name: this.#claim.queue, outcome, starts: this.starts })
   }
 
   #lost(): LeaseLostError {
