@@ -9,7 +9,7 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_600,
+  base: 2_706,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_311,
   'engines/etcd/client': 1_946,
@@ -20,7 +20,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/postgres/advisory': 1_613,
   'engines/postgres/client': 2_070,
   'engines/postgres/guard': 1_309,
-  'engines/postgres/lockfree': 1_059,
+  'engines/postgres/lockfree': 1_072,
   'engines/postgres/locks': 2_763,
   'engines/postgres/tables': 221,
   'engines/redis/client': 2_104,
@@ -32,12 +32,12 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 800,
-  guards: 753,
+  guards: 918,
   kit: 4_193,
   locker: 3_165,
-  lockfree: 1_002,
-  recipes: 3_197,
-  'whole library': 46_667,
+  lockfree: 1_031,
+  recipes: 3_247,
+  'whole library': 47_049,
 }
 
 export interface Part {
