@@ -9,13 +9,13 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_706,
+  base: 2_736,
   'engines/consul/client': 719,
-  'engines/consul/locks': 1_311,
+  'engines/consul/locks': 1_326,
   'engines/etcd/client': 1_946,
   'engines/etcd/locks': 1_238,
-  'engines/zookeeper/client': 1_577,
-  'engines/zookeeper/locks': 1_582,
+  'engines/zookeeper/client': 1_592,
+  'engines/zookeeper/locks': 1_593,
   'engines/memory': 1_011,
   'engines/postgres/advisory': 1_613,
   'engines/postgres/client': 2_070,
@@ -33,11 +33,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/locks': 2_573,
   'entry points': 800,
   guards: 918,
-  kit: 4_193,
+  kit: 4_197,
   locker: 3_165,
   lockfree: 1_031,
   recipes: 3_247,
-  'whole library': 47_049,
+  'whole library': 47_124,
 }
 
 export interface Part {

@@ -302,6 +302,24 @@ describe('giving up', () => {
     await expect(session.take('a')).rejects.toThrow(/abandoned/)
   })
 
+  test('T81 of 10,000 attempts that were abandoned since, and no more, a session keeps that it refuses them', async () => {
+    const { claims } = session
+    const first = 'first'
+    for (const attempt of [first, ...Array.from({ length: 10_000 }, (_, index) => `later ${index}`)])
+      await session.abandon(asked(attempt), call())
+    const { join } = claims
+    let joins = 0
+    claims.join = (...asked) => {
+      joins++
+      return join(...asked)
+    }
+    await expect(session.take('later 0')).rejects.toThrow(/abandoned/)
+    expect(joins).toBe(0)
+    // The engine's mark refuses it.
+    await expect(session.take(first)).rejects.toThrow(/abandoned/)
+    expect(joins).toBe(1)
+  })
+
   test('T73 an attempt without an answer is marked before it is deleted, so its late join comes to nothing', async () => {
     const send = await lost('a')
     session.store.requests = []

@@ -11,6 +11,7 @@
 import type { Clock, Instant } from '../base/clock.ts'
 import { outcomeOf } from '../base/errors.ts'
 import type { Random } from '../base/ids.ts'
+import { RecentSet } from '../base/recent-set.ts'
 import { TransientMap } from '../base/transient-map.ts'
 import type {
   AcquireRequest,
@@ -31,6 +32,9 @@ import { SessionBase, type SessionFacts } from './session.ts'
 import { StoreQueue, wasAbandoned } from './store-queue.ts'
 import type { QueuedClaim, StoredClaim } from './stored-name.ts'
 
+/** Core asks for no attempt that it has abandoned, so it is enough to know those of which a call may still be under way. */
+const MAX_ABANDONED = 10_000
+
 export interface StoreSessionOptions<C extends QueuedClaim> {
   readonly store: ClaimStore<C>
   readonly lifetime: Lifetime
@@ -47,7 +51,7 @@ export class StoreSession<
   readonly #queue: PredecessorQueue
   readonly #joins = new Joins()
   /** Attempts that were abandoned here. Those that left no mark at the engine are refused by this. */
-  readonly #abandoned = new Set<string>()
+  readonly #abandoned = new RecentSet<string>(MAX_ABANDONED)
 
   constructor({ store, lifetime, clock, random }: StoreSessionOptions<C>, facts: SessionFacts<Since>) {
     super(facts)

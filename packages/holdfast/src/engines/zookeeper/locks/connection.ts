@@ -3,6 +3,7 @@ import { type Clock, keepProcessAlive } from '../../../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../../../base/errors.ts'
 import type { Random } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
+import { RecentSet } from '../../../base/recent-set.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { Lane } from '../../../kit/lane.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
@@ -20,6 +21,8 @@ const MAX_CONTAINERS = 10_000
 export interface ReadName {
   readonly name: string
   readonly children: readonly string[]
+  /** Of the container's data. Every join and every resize raises it. */
+  readonly version: number
   readonly leaderTime: LeaderTime
 }
 
@@ -35,8 +38,8 @@ export class Connection {
   readonly random: Random
   readonly keys: Keys
   readonly lifetime: Lifetime
-  /** Names whose container is believed to be there. The one that was used longest ago is forgotten first. */
-  readonly #containers = new Set<string>()
+  /** Names whose container is believed to be there. */
+  readonly #containers = new RecentSet<string>(MAX_CONTAINERS)
   readonly #readings: Lane<null, Reading>
 
   constructor(client: ZooKeeperClient, namespace: string, clock: Clock, random: Random) {
@@ -71,11 +74,8 @@ export class Connection {
 
   /** A wrong guess costs one request: ZooKeeper deletes containers by itself, and other processes create them. */
   setContainer(name: string, isThere: boolean): void {
-    this.#containers.delete(name)
-    if (!isThere) return
-    this.#containers.add(name)
-    const [oldest] = this.#containers.size > MAX_CONTAINERS ? this.#containers : []
-    if (oldest !== undefined) this.#containers.delete(oldest)
+    if (isThere) this.#containers.add(name)
+    else this.#containers.delete(name)
   }
 
   /** How long the name is closed, and its changed capacity. Nodes that are void are deleted. */
@@ -87,7 +87,7 @@ export class Connection {
   ): Promise<Partial<NameFacts<never>>> {
     const [closedBy, capacity] = await Promise.all([
       this.#closedBy(session, read, call),
-      read.children.includes('capacity') ? this.#capacity(session, read.name, claims, call) : undefined,
+      read.children.includes('capacity') ? this.#capacity(session, read, claims, call) : undefined,
     ])
     return {
       ...(closedBy.length > 0 && { closedBy, closedForMs: Math.max(...closedBy.map(({ ms }) => ms)) }),
@@ -107,15 +107,16 @@ export class Connection {
     return (await Promise.all(kept)).flat()
   }
 
-  /** Void when no claim is left for which it counts. */
-  async #capacity(session: Session, name: string, claims: readonly QueuedClaim[], call: Call) {
+  /** Void when no claim is left for which it counts. It is deleted if no other claim has come, and nobody has resized since. */
+  async #capacity(session: Session, { name, version }: ReadName, claims: readonly QueuedClaim[], call: Call) {
     const path = this.keys.of(name, 'capacity')
     const reply = await session.ask({ op: 'getData', path }, call)
     if (!reply.ok) return {}
     const { capacity, before } = parse<StoredCapacity>(reply.data)
     const order = BigInt(before)
     if (!claims.some((claim) => claim.order < order)) {
-      this.clean(session, path, reply.stat.version)
+      const isSame = { op: 'check', path: this.keys.name(name), version } as const
+      session.ask({ op: 'multi', parts: [isSame, { op: 'delete', path }] }, neverCancelled).catch(ignore)
       return {}
     }
     const versions = new Map([['capacity', BigInt(reply.stat.version)]])
@@ -123,9 +124,8 @@ export class Connection {
   }
 
   /** Deletes a node that is void. If this fails, whoever finds it next does it again. */
-  clean(session: Session, path: string, version?: number): void {
-    const deletion = { op: 'delete', path, ...(version !== undefined && { version }) } as const
-    session.ask(deletion, neverCancelled).catch(ignore)
+  clean(session: Session, path: string): void {
+    session.ask({ op: 'delete', path }, neverCancelled).catch(ignore)
   }
 
   cleanIn(delayMs: number, path: string): void {
