@@ -150,7 +150,27 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
     expect([0, 1, 2 ** 31 - 2, 2 ** 31 - 1].map(nextXid)).toEqual([1, 2, 2 ** 31 - 1, 1])
   })
 
+  test('a watch that is taken back before its reply comes tells nothing, and is not kept', async () => {
+    const { session, path } = await opened()
+    const told: string[] = []
+    const tell = (what: string) => void told.push(what)
+    const watching = session.watch({ op: 'exists', path }, tell, call())
+    session.unwatch(path, tell)
+    expect((await watching).ok).toBe(true)
+    expect(session.watched).toBe(0)
+    await session.ask({ op: 'setData', path, data: 'x' }, call())
+    expect(told).toEqual([])
+  })
+
   describe('the shared session', () => {
+    test('is opened once for all callers that find the last one gone', async () => {
+      const client = rig.client()
+      await (await client.shared(call())).end(call())
+      const shared = await Promise.all([1, 2, 3].map(() => client.shared(call())))
+      expect(new Set(shared).size).toBe(1)
+      expect(await rig.sessions()).toEqual([shared[0]?.id])
+    })
+
     test('lives by pings, longer than its time', async () => {
       await using ensemble = await startZooKeeper({ settings: { maxSessionTimeout: '2000' } })
       const hosts = ensemble.members.map(({ host, port }) => `${host}:${port}`)

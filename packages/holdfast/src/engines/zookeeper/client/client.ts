@@ -73,8 +73,7 @@ export class ZooKeeperClient {
     try {
       if (await session.open(call)) return session
     } catch (error) {
-      session.drop()
-      this.#sessions.delete(session)
+      void this.discard(session, false)
       throw error
     }
     this.#sessions.delete(session)
@@ -90,11 +89,19 @@ export class ZooKeeperClient {
     return known ?? this.#session(id, timeoutMs)
   }
 
+  /** For a session that is not used any more. If it is not ended here, or that fails, it ends by itself when its time is up. */
+  async discard(session: Session, isEnded = true): Promise<void> {
+    this.#sessions.delete(session)
+    if (isEnded)
+      await withLimit(this.#terms.clock, CLOSE_LIMIT_MS, (limit) => session.end(limit)).catch(ignore)
+    session.drop()
+  }
+
   /** The bounds of a session's time, at the member that answers. */
   async negotiated(call: Call): Promise<{ readonly minMs: number; readonly maxMs: number }> {
     const asked = [1, LONGEST_TIMEOUT_MS].map(async (timeoutMs) => {
       const session = await this.open(timeoutMs, call)
-      await session.end(call)
+      await this.discard(session)
       return session.timeoutMs
     })
     const [minMs = 0, maxMs = 0] = await Promise.all(asked)
@@ -103,9 +110,12 @@ export class ZooKeeperClient {
 
   /** Ask for it before each use: one that has gone is replaced. */
   async shared(call: Call): Promise<Session> {
-    const session = await this.#shared.join(call)
+    const joined = this.#shared.join(call)
+    const opened = this.#shared.started
+    const session = await joined
     if (!session.isGone) return session
-    this.#shared.drop(new Error('the session has gone'))
+    // Another caller may have begun the next one already.
+    if (this.#shared.started === opened) this.#shared.drop(new Error('the session has gone'))
     return this.#shared.join(call)
   }
 
@@ -131,7 +141,7 @@ export class ZooKeeperClient {
   async close(): Promise<void> {
     this.#isClosed = true
     const shared = await this.#shared.drop(new Error('the client is closed'))?.catch(ignore)
-    if (shared) await withLimit(this.#terms.clock, CLOSE_LIMIT_MS, (limit) => shared.end(limit)).catch(ignore)
+    if (shared) await this.discard(shared)
     for (const session of this.#sessions) session.drop()
   }
 

@@ -142,7 +142,8 @@ export class Session {
   }
 
   /**
-   * The reply, and a watch of one event. `tell` is called at most once, maybe before the reply was awaited, and not after `unwatch`.
+   * The reply, and a watch of one event. `tell` is called at most once, maybe before the reply was awaited, and never after `unwatch`,
+   * also if the reply comes after that.
    * `exists` also watches a node that is missing; `getData` does not.
    */
   watch<O extends 'exists' | 'getData'>(

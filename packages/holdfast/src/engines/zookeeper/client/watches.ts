@@ -24,6 +24,8 @@ const PART_BYTES = 128 * 2 ** 10
 
 export class Watches {
   readonly #nodes = new Map<string, Watched>()
+  /** Those that were taken back, maybe before their watch was set. */
+  readonly #stopped = new WeakSet<Tell>()
   readonly #trees = new Set<{ readonly path: string; readonly watcher: TreeWatcher }>()
 
   /** Paths with a watch of one event. */
@@ -32,6 +34,7 @@ export class Watches {
   }
 
   add(path: string, isThere: boolean, tell: Tell): void {
+    if (this.#stopped.has(tell)) return
     const watched = this.#nodes.get(path) ?? { isThere, tells: new Set() }
     watched.isThere = isThere
     watched.tells.add(tell)
@@ -39,6 +42,7 @@ export class Watches {
   }
 
   delete(path: string, tell: Tell): void {
+    this.#stopped.add(tell)
     const watched = this.#nodes.get(path)
     watched?.tells.delete(tell)
     if (watched?.tells.size === 0) this.#nodes.delete(path)

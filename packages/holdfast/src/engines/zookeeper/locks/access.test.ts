@@ -1,21 +1,36 @@
 /** Who may use an ensemble, and what its configuration means for locks. */
-import { fourLetterWord, startZooKeeper, wanted, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
+import {
+  fourLetterWord,
+  type Server,
+  startZooKeeper,
+  waitFor,
+  wanted,
+  type ZooKeeperEnsemble,
+} from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openSession } from '../../../../test/zookeeper/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemClock } from '../../../base/clock.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { openLocker } from '../../../open.ts'
 import { call } from '../../../testing/conformance/requests.ts'
+import { ZooKeeperClient, type ZooKeeperClientOptions } from '../client/index.ts'
 import { openZooKeeper } from './assemble.ts'
 
 describe.runIf(wanted('zookeeper'))('access', () => {
   let ensemble: ZooKeeperEnsemble
   let host: string
   beforeAll(async () => {
-    ensemble = await startZooKeeper()
+    ensemble = await startZooKeeper({ settings: { maxSessionTimeout: '120000' } })
     const [member] = ensemble.members
     host = `${member?.host}:${member?.port}`
   })
   afterAll(() => ensemble?.stop())
+  const sessions = async () => {
+    const dump = await fourLetterWord(ensemble.members[0] as Server, 'dump')
+    return new Set(dump.match(/0x[1-9a-f][0-9a-f]*/g)).size
+  }
 
   test('without an ACL or credentials it is not opened, and a sentence says what to do', async () => {
     const opening = openZooKeeper({ hosts: [host] })
@@ -37,15 +52,33 @@ describe.runIf(wanted('zookeeper'))('access', () => {
   })
 
   test('no session of ours is left when a locker was closed', async () => {
-    const [member] = ensemble.members
-    if (member === undefined) throw new Error('no member')
-    const sessions = async () => (await fourLetterWord(member, 'dump')).match(/0x[1-9a-f][0-9a-f]*/g) ?? []
     const locker = await openLocker(`zookeeper://${host}/left?acl=open`, { ttlMs: 2_000 })
     await locker.acquire('x')
     await locker.inspect('x')
-    expect(new Set(await sessions()).size).toBe(2)
+    expect(await sessions()).toBe(2)
     await locker.close()
-    expect(await sessions()).toEqual([])
+    expect(await sessions()).toBe(0)
+  })
+
+  test('no session is left when its node may not be created', async () => {
+    await using stack = new AsyncDisposableStack()
+    const [chroot, hosts] = ['/unwritable', [host]]
+    const sessionOf = (options: Partial<ZooKeeperClientOptions>) => {
+      const client = new ZooKeeperClient('operator', { hosts, ...options }, systemClock, systemRandom)
+      stack.defer(() => client.close())
+      return { client, session: client.shared(call()) }
+    }
+    const anybody = sessionOf({ acl: 'open' })
+    const root = `${chroot}/holdfast/1/default`
+    await anybody.client.makePath(root, call())
+    const backend = stack.use(await openZooKeeper({ hosts, chroot, username: 'ada', password: 'secret' }))
+    const other = sessionOf({ username: 'bob', password: 'secret' })
+    // The sessions' parent belongs to somebody else now.
+    await (await anybody.session).ask({ op: 'delete', path: `${root}/s` }, call())
+    await (await other.session).ask({ op: 'create', path: `${root}/s` }, call())
+    const before = await sessions()
+    await expect(openSession(backend, 120_000)).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    await waitFor('its session ends', async () => (await sessions()) === before || null)
   })
 
   test('a parameter of the URL that is wrong is refused', async () => {
@@ -58,12 +91,12 @@ describe.runIf(wanted('zookeeper'))('access', () => {
   test('G12 info has the bounds of sessions, and asks for no more than ZooKeeper grants', async () => {
     await using backend = await openZooKeeper({ hosts: [host], acl: 'open' })
     const { ttlMs, issuer, expirySlackMs } = backend.info
-    expect(ttlMs).toEqual({ min: 400, max: 4_000, step: 1 })
+    expect(ttlMs).toEqual({ min: 400, max: 120_000, step: 1 })
     expect(issuer).toMatch(/^zookeeper:[0-9a-f]+-[0-9a-f]+\/default$/)
     expect(expirySlackMs(1_000)).toBe(1_200)
     await using again = await openZooKeeper({ hosts: [host], acl: 'open', namespace: 'other' })
     expect(again.info.issuer).toBe(issuer.replace('default', 'other'))
-    expect(() => createLocker(backend, { ttlMs: 60_000 })).toThrow(/must be at most 4000/)
+    expect(() => createLocker(backend, { ttlMs: 240_000 })).toThrow(/must be at most 120000/)
   })
 
   test('diagnose finds what matters, and says what to do', async () => {
@@ -93,6 +126,6 @@ describe.runIf(wanted('zookeeper'))('access', () => {
       'HOLDFAST_ZOOKEEPER_CONNECTIONS',
       'HOLDFAST_ZOOKEEPER_WORDS_OFF',
     ])
-    expect(findings[1]?.what).toContain('400 to 4000 ms; 400 to 9000 ms')
+    expect(findings[1]?.what).toContain('400 to 120000 ms; 400 to 9000 ms')
   })
 })

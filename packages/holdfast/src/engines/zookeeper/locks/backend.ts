@@ -1,7 +1,7 @@
 /** The backend on an ensemble of ZooKeeper: what opens a session, and what finds one. The rest is the kit's (`StoreBackend`). */
 import type { Instant } from '../../../base/clock.ts'
+import { outcomeOf } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
-import { ignore } from '../../../base/ignore.ts'
 import { type OpenedClaims, StoreBackend } from '../../../kit/store-backend.ts'
 import type { QueuedClaim } from '../../../kit/stored-name.ts'
 import type { BackendInfo, Call, Finding, SessionHandle, SessionRequest, WatchEvent } from '../../../spi.ts'
@@ -41,17 +41,16 @@ export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
     const path = keys.session(id)
     const record = { id: publicIdOf(id), holder, ttlMs: session.timeoutMs }
     const data = sessionData(record, session)
-    const created = await session.ask({ op: 'create', path, data, mode: 'ephemeral' }, call)
-    if (created.ok && session.since !== null)
-      return {
-        id,
-        ttlMs: session.timeoutMs,
-        holder,
-        since: session.since,
-        claims: this.#claims(session, path, record),
-      }
-    const stored = await session.ask({ op: 'getData', path }, call)
-    session.end(call).catch(ignore)
+    const { since, timeoutMs: granted } = session
+    const creating = session.ask({ op: 'create', path, data, mode: 'ephemeral' }, call)
+    const created = await creating.catch((error: unknown) => {
+      // If its node may be there, the next request for this id may go on with it.
+      void client.discard(session, outcomeOf(error) !== 'unknown')
+      throw error
+    })
+    if (created.ok && since !== null)
+      return { id, ttlMs: granted, holder, since, claims: this.#claims(session, path, record) }
+    const stored = await session.ask({ op: 'getData', path }, call).finally(() => client.discard(session))
     const found = stored.ok ? this.#attach(path, parse<StoredSession>(stored.data)) : null
     // Since when it lives, only a keep-alive can tell.
     const prolonged = (await found?.claims.prolong([], call)) ?? null

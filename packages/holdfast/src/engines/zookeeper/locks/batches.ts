@@ -3,7 +3,9 @@
  * one request is refused, nothing was applied, and each is sent again, alone. Nothing else is ever sent twice.
  */
 import type { Clock } from '../../../base/clock.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { Lane } from '../../../kit/lane.ts'
+import { whileQueued } from '../../../kit/store-queue.ts'
 import type { Call } from '../../../spi.ts'
 import type { Part, PartResult, Refused, Reply, Session } from '../client/index.ts'
 import { BACKEND } from './connection.ts'
@@ -21,7 +23,8 @@ export interface Committed {
   readonly ok: true
   readonly position: number
   readonly results: readonly PartResult[]
-  readonly read?: Reply<'getData'> | undefined
+  /** If it fails the write was applied all the same, so its error is `unknown`. */
+  readonly read?: Promise<Reply<'getData'>> | undefined
 }
 
 export class Batches {
@@ -54,10 +57,13 @@ export class Batches {
   async #send(statements: readonly Statement[], call: Call): Promise<(Committed | Refused | Error)[]> {
     const parts = statements.map(({ build }, position) => build(position))
     const written = this.#session.ask({ op: 'multi', parts: parts.flat() }, call)
-    const reads = statements.map(({ read }) =>
-      read === undefined ? undefined : this.#session.ask({ op: 'getData', path: read }, call),
-    )
-    const [reply, ...replies] = await Promise.all([written, ...reads])
+    const reads = statements.map(({ read: path }) => {
+      if (path === undefined) return undefined
+      const read = whileQueued(this.#session.ask({ op: 'getData', path }, call))
+      read.catch(ignore)
+      return read
+    })
+    const reply = await written
     if (reply.ok) {
       let from = 0
       return parts.map(({ length }, position) => {
@@ -66,7 +72,7 @@ export class Batches {
           ok: true,
           position,
           results: reply.results.slice(from - length, from),
-          read: replies[position],
+          read: reads[position],
         }
       })
     }

@@ -65,18 +65,22 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     )
   }
 
-  /** Every join writes the container, so its version tells whether another claim has come. */
+  /**
+   * Every join writes the container, so its version tells whether another claim has come. It is written here as well, for whoever deletes a
+   * capacity that is void. Last, so that watchers do not take it for a release.
+   */
   async changeCapacity(name: string, seen: StoredName<FoundClaim>, capacity: number, call: Call) {
     const { keys } = this.#connection
     const path = keys.of(name, 'capacity')
     const stored: StoredCapacity = { capacity, before: Number(seen.claims.at(-1)?.order ?? 0n) + 1 }
-    const [isSame, version] = [check(keys.name(name), seen, 'name'), seen.versions?.get('capacity')]
+    const version = seen.versions?.get('capacity')
     const write = { path, data: JSON.stringify(stored) }
     const part: Part =
       version === undefined
         ? { op: 'create', ...write }
         : { op: 'setData', ...write, version: Number(version) }
-    return this.#write([isSame, part], call)
+    const { path: container, version: same } = check(keys.name(name), seen, 'name')
+    return this.#write([part, { op: 'setData', path: container, data: '', version: same }], call)
   }
 
   async deleteData(name: string, seen: StoredName<FoundClaim>, call: Call): Promise<boolean> {
@@ -110,7 +114,8 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     const { children, zxid: version, stat } = first
     const paths = keys.claimsIn(name, children)
     const seen = paths.map(seenClaim)
-    const others = await this.#connection.readOthers(session, { name, children, leaderTime }, seen, call)
+    const found = { name, children, version: stat.version, leaderTime }
+    const others = await this.#connection.readOthers(session, found, seen, call)
     const facts = { ...others, version, derivesGrants: true }
     const holders = call.holdersOnly ? new StoredName({ ...facts, claims: seen }).holders : seen
     const wanted = new Set(holders.map(({ key }) => key))
@@ -147,8 +152,8 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
 }
 
 /** The node is as it was read. */
-function check(path: string, { versions }: StoredName<FoundClaim>, what: 'name' | 'data'): Part {
-  return { op: 'check', path, version: Number(versions?.get(what) ?? NEVER) }
+function check(path: string, { versions }: StoredName<FoundClaim>, what: 'name' | 'data') {
+  return { op: 'check', path, version: Number(versions?.get(what) ?? NEVER) } as const
 }
 
 /** No node has it. */

@@ -146,7 +146,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       if (stat === undefined || path === null) throw malformed()
       const token = tokenOf(stat.mzxid, committed.position)
       this.#has({ ...path, record, owner: this.#session.id, version: stat.version, granted: true, token })
-      return { kind: 'granted', token, previousData: dataOf(committed.read) }
+      return { kind: 'granted', token, previousData: dataOf(await committed.read) }
     }
     // An earlier confirm, whose answer was lost, has granted it.
     const own = committed.code === 'bad-version' ? await this.#find(key, call) : undefined
@@ -451,7 +451,8 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const own = this.#own.get(path.attempt)
       return own?.key === path.key ? own : seenClaim(path)
     })
-    const read = { name, children: reply.children, leaderTime: this.#leaderTime }
+    const { children, stat } = reply
+    const read = { name, children, version: stat.version, leaderTime: this.#leaderTime }
     const others = await this.#connection.readOthers(this.#session, read, claims, call)
     return new StoredName<QueuedClaim>({ ...others, version: reply.zxid, claims, derivesGrants: true })
   }
