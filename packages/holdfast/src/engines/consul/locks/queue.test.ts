@@ -4,6 +4,7 @@ import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { systemClock } from '../../../base/clock.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { isEligible } from '../../../kit/ordered-store.ts'
 import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
@@ -106,6 +107,26 @@ describe.runIf(wanted('consul'))('the queue', () => {
       await release(next, await take(next, request('lost')))
       await session.close(call())
     }
+  })
+
+  test('T81 T73 marks of abandoned attempts go when nothing of these attempts can be under way, so keep-alives do not grow with them', async () => {
+    let aheadMs = 0
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
+    const session = await openSession(await rig.backend({ clock }), 60_000)
+    const asked = Array.from({ length: 150 }, () => request('x'))
+    // As after a join without an answer: it may land yet.
+    await Promise.all(asked.map((each) => session.abandon(each, call())))
+    const marks = async () => (await rig.operator.keys()).filter(({ Key }) => Key.includes('/a/')).length
+    const nothing = { held: [], waiting: [] }
+    for (const ms of [0, 20_000]) {
+      aheadMs += ms
+      await session.keepAlive(nothing, call())
+    }
+    expect(await marks()).toBe(150)
+    aheadMs += 20_000
+    await session.keepAlive(nothing, call())
+    await waitFor('the marks have gone', async () => (await marks()) === 0 || null)
+    await session.close(call())
   })
 
   test('T18 G11 a session that an operator destroys ends its claims and its waits', async () => {

@@ -7,7 +7,7 @@
  *   confirm    after waiting, compares the index of the own key, which nothing has changed since its creation. The token is the index of
  *              this write (C54). A pause before it: the session may have ended, and its keys with it.
  *   release    compares the index of the grant and the session, so a successor is never hit (G7).
- *   abandon    deletes. If a join may still land, the key of the attempt becomes a mark before that.
+ *   abandon    deletes. If a join may still land, the key of the attempt becomes a mark before that. It goes when it is old (`LATE_MS`).
  *
  * A session with a lock-delay has a second session, which keeps a key beside each claim that holds. When both sessions end by themselves
  * the claim goes and this key stays, as a tombstone, and Consul refuses to lock it for so long. The next holder has to lock it in its
@@ -36,6 +36,11 @@ import {
 
 /** No push tells that a lock-delay is over. The first waiter asks so often. */
 const LOOK_AGAIN_MS = 200
+/**
+ * Longer than a request of ours is under way while servers answer, so a mark that is older has met what it was made for. What a stopped
+ * server still has lands as a claim that the next keep-alive finds unlisted.
+ */
+const LATE_MS = 30_000
 /** Tombstones that one granting write takes away. */
 const MAX_TOMBSTONES = 28
 
@@ -57,6 +62,8 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly #joined = new Map<string, { readonly order?: bigint; readonly grant?: GrantedByStore }>()
   /** Snapshots that have woken a waiter, by its key. */
   readonly #woken = new Map<string, readonly consul.Entry[]>()
+  /** Marks of abandoned attempts, and when a keep-alive has found each first. */
+  #marks = new Map<string, Instant>()
   /** Since when the session certainly lives, and the keep-alive that proves more as soon as its member answers again. */
   #provenAt: Instant | null
   #verified: { readonly member: consul.Member; readonly since: Instant } | undefined
@@ -259,13 +266,8 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const { id, record } = this.#session
     const { entries } =
       record.delay === undefined ? { entries: [] } : await this.#connection.read([keys.attempt(id)], call)
-    const delays = claimsIn(keys, id, entries).map(({ name, attempt }) =>
-      consul.remove(keys.of(name, 'delay', attempt)),
-    )
-    while (delays.length > 0) {
-      await client.transact(delays.splice(0, consul.MAX_OPERATIONS), call, { onAgain: () => {} })
-      call.onProgress?.(delays.length)
-    }
+    const delays = claimsIn(keys, id, entries).map(({ name, attempt }) => keys.of(name, 'delay', attempt))
+    await this.#removeAll(delays, call)
     await consul.destroySession(client, id, call)
     if (record.delay !== undefined) await consul.destroySession(client, record.delay, call)
   }
@@ -326,11 +328,17 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       attempts.filter((entry) => deleted.has(entry.key) && markIn(entry) === undefined),
       attempts.filter(({ key }) => !deleted.has(key)),
     ]
-    // A mark that was told at an earlier keep-alive.
-    const isTold = (entry: consul.Entry) =>
-      markIn(entry)?.reason === 'force-released' && !listed.has(keys.parse(entry.key).id)
+    const { 'force-released': forced = [], abandoned = [] } = Object.fromEntries(
+      Map.groupBy(others, (entry) => markIn(entry)?.reason ?? 'claim'),
+    )
+    const now = instantOf(this.#connection.clock)
+    this.#marks = new Map(abandoned.map(({ key }) => [key, this.#marks.get(key) ?? now]))
+    const late = [...this.#marks].filter(([, seen]) => elapsedUntil(now, seen) > LATE_MS)
+    // What was told at an earlier keep-alive.
+    const told = forced.filter(({ key }) => !listed.has(keys.parse(key).id))
     this.#delete([
-      ...[...gone, ...others.filter(isTold)].map(({ key }) => key),
+      ...[...gone, ...told].map(({ key }) => key),
+      ...late.map(([key]) => key),
       ...(record.delay === undefined ? [] : lost.map(({ name, attempt }) => keys.of(name, 'delay', attempt))),
     ])
     return { lost, besides: claimsIn(keys, id, others) }
@@ -339,9 +347,16 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   /** Nobody waits for it. What is left is deleted after the next keep-alive. */
   #delete(needless: readonly string[]): void {
     if (needless.length === 0) return
-    const deletions = needless.slice(0, consul.MAX_OPERATIONS).map(consul.remove)
-    const { client, lifetime } = this.#connection
-    lifetime.inBackground((call) => client.transact(deletions, call, { onAgain: () => {} })).catch(ignore)
+    this.#connection.lifetime.inBackground((call) => this.#removeAll(needless, call)).catch(ignore)
+  }
+
+  async #removeAll(paths: readonly string[], call: Call): Promise<void> {
+    const deletions = paths.map(consul.remove)
+    while (deletions.length > 0) {
+      const some = deletions.splice(0, consul.MAX_OPERATIONS)
+      await this.#connection.client.transact(some, call, { onAgain: () => {} })
+      call.onProgress?.(deletions.length)
+    }
   }
 
   /** Why nothing was joined: the attempt has a key, or there is no session. */
