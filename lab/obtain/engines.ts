@@ -1,7 +1,16 @@
 // Programs that the lab needs from the outside: the servers, and two tools. One table, so that the finder, the installer
 // and the sentence that tells a person what to install cannot disagree.
 
-export const engines = ['redis', 'etcd', 'zookeeper', 'postgres', 'pgbouncer', 'consul'] as const
+export const engines = [
+  'redis',
+  'etcd',
+  'zookeeper',
+  'postgres',
+  'pgbouncer',
+  'consul',
+  'azurite',
+  'radosgw',
+] as const
 export const tools = ['gcc', 'spin'] as const
 
 export type Engine = (typeof engines)[number]
@@ -18,6 +27,10 @@ export interface Recipe {
   readonly debian: readonly string[]
   /** A Debian release that still has the package when the machine's own does not. */
   readonly olderDebian?: string
+  /** The packages and all that they need are unpacked into a folder and not installed: they bring users and services. */
+  readonly isUnpacked?: boolean
+  /** A package of npm and its exact version, instead of one of Debian. */
+  readonly npm?: string
   readonly versionArguments: readonly string[]
 }
 
@@ -46,6 +59,19 @@ export const recipes: Readonly<Record<Needed, Recipe>> = {
     debian: ['consul'],
     olderDebian: 'bullseye',
     versionArguments: ['version'],
+  },
+  // 3.37.0 does not install.
+  azurite: {
+    programs: ['azurite-blob'],
+    debian: [],
+    npm: 'azurite@3.36.0',
+    versionArguments: ['--version'],
+  },
+  radosgw: {
+    programs: ['radosgw', 'radosgw-admin', 'ceph-mon', 'ceph-osd', 'monmaptool', 'osdmaptool'],
+    debian: ['radosgw', 'ceph-mon', 'ceph-osd'],
+    isUnpacked: true,
+    versionArguments: ['--version'],
   },
   gcc: { programs: ['gcc'], debian: ['gcc', 'libc6-dev'], versionArguments: ['--version'] },
   spin: { programs: ['spin'], debian: ['spin'], versionArguments: ['-V'] },

@@ -49,11 +49,13 @@ export function programOf(found: Found, program: string): string {
 }
 
 export function whatToInstall(name: Needed): string {
-  const { programs, jar, debian, olderDebian } = recipes[name]
+  const { programs, jar, debian, olderDebian, npm } = recipes[name]
   const what = [...programs.map((program) => `\`${program}\` on PATH`), ...(jar ? [jar] : [])].join(', ')
   const where = olderDebian
     ? `in Debian only up to ${olderDebian}`
-    : `on Debian: apt-get install -y --no-install-recommends ${debian.join(' ')}`
+    : npm
+      ? `npm install -g ${npm}`
+      : `on Debian: apt-get install -y --no-install-recommends ${debian.join(' ')}`
   const address = isEngine(name) ? `, or set ${addressVariable(name)} to one that runs` : ''
   return `install it so that there is ${what} (${where})${address}.`
 }

@@ -4,7 +4,9 @@ import { join } from 'node:path'
 import { install, mayInstall } from './apt.ts'
 import { addressVariable, type Engine, engines, type Needed, recipes } from './engines.ts'
 import { addressOf, find, unpacked, versionOf, whatToInstall } from './find.ts'
+import { installFromNpm } from './npm.ts'
 import { unpackFromOlderDebian } from './older-debian.ts'
+import { unpackWithDependencies } from './unpacking.ts'
 
 export interface Report {
   readonly name: Needed
@@ -20,13 +22,18 @@ export function isMissing(name: Needed): boolean {
 /** Tries to get each of these; what went wrong is kept for the report, because one failure must not hide others. */
 export function obtain(missing: readonly Needed[]): Map<Needed, string> {
   const problems = new Map<Needed, string>()
-  const ordinary = missing.filter((name) => recipes[name].olderDebian === undefined)
+  const ordinary = missing.filter((name) => {
+    const { olderDebian, isUnpacked, npm } = recipes[name]
+    return olderDebian === undefined && npm === undefined && !isUnpacked
+  })
   if (ordinary.length > 0 && mayInstall()) {
     attempt(ordinary, problems, () => install(ordinary.flatMap((name) => recipes[name].debian)))
   }
   for (const name of missing) {
-    const { olderDebian, programs, debian } = recipes[name]
+    const { olderDebian, isUnpacked, npm, programs, debian } = recipes[name]
     const [program] = programs
+    if (isUnpacked) attempt([name], problems, () => unpackWithDependencies(debian, unpacked, name, programs))
+    if (npm !== undefined) attempt([name], problems, () => installFromNpm(npm, unpacked, name, programs))
     if (olderDebian === undefined || program === undefined) continue
     attempt([name], problems, () =>
       unpackFromOlderDebian(
@@ -53,8 +60,9 @@ export async function reportOn(name: Needed, installed: boolean, problem?: strin
   if (found === null) {
     return { name, ok: false, text: `missing: ${whatToInstall(name)}${problem ? ` (${problem})` : ''}` }
   }
+  const { olderDebian, npm } = recipes[name]
   const origin = found.path.startsWith(unpacked)
-    ? `unpacked from Debian ${recipes[name].olderDebian}`
+    ? `unpacked from ${npm ? 'npm' : `Debian ${olderDebian ?? ''}`.trim()}`
     : installed
       ? 'installed just now'
       : 'found'

@@ -3,21 +3,10 @@
 // The mirror is the one that the machine itself uses, asked of its own apt; everything that apt writes goes to
 // private state, so neither the machine's package lists nor its sources change. No rights are needed.
 
-import { spawnSync } from 'node:child_process'
-import {
-  cpSync,
-  existsSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
+import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { apt } from './apt.ts'
+import { inWorkFolder, privateState, unpack } from './unpacking.ts'
 
 const archiveKeys = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
@@ -26,9 +15,9 @@ export function unpackFromOlderDebian(
   { package: name, release, program }: { package: string; release: string; program: string },
   target: string,
 ): void {
-  const work = mkdtempSync(join(tmpdir(), 'holdfast-unpack-'))
-  try {
-    const options = privateState(work)
+  inWorkFolder((work) => {
+    writeFileSync(join(work, 'status'), '')
+    const options = privateState(work, join(work, 'status'))
     const sources = join(work, 'sources.list')
     const keys = existsSync(archiveKeys) ? `[signed-by=${archiveKeys}] ` : ''
     writeFileSync(sources, `deb ${keys}${mirror(options)} ${release} main\n`)
@@ -38,31 +27,12 @@ export function unpackFromOlderDebian(
 
     const [archive] = globSync(join(work, '*.deb'))
     if (archive === undefined) throw new Error(`${release} has no ${name}`)
-    const { status, stderr } = spawnSync('dpkg', ['-x', archive, join(work, 'files')], { encoding: 'utf8' })
-    if (status !== 0) throw new Error(`dpkg -x: ${stderr.trim()}`)
+    unpack(archive, join(work, 'files'))
     mkdirSync(dirname(target), { recursive: true })
     // Renamed into place, so that a run that is killed here does not leave half a program for the next to find.
     cpSync(join(work, 'files', program), `${target}.part`)
     renameSync(`${target}.part`, target)
-  } finally {
-    rmSync(work, { recursive: true, force: true })
-  }
-}
-
-function privateState(work: string): string[] {
-  for (const folder of ['state/lists/partial', 'cache/archives/partial']) {
-    mkdirSync(join(work, folder), { recursive: true })
-  }
-  writeFileSync(join(work, 'state/status'), '')
-  const settings = {
-    'Dir::State': join(work, 'state'),
-    'Dir::State::status': join(work, 'state/status'),
-    'Dir::Cache': join(work, 'cache'),
-    'Acquire::Languages': 'none',
-    // The folder is private, so apt's own user could not write to it.
-    'APT::Sandbox::User': 'root',
-  }
-  return Object.entries(settings).flatMap(([key, value]) => ['-o', `${key}=${value}`])
+  })
 }
 
 /** Where the machine's own packages come from: what apt would fetch for its release, without fetching it. */

@@ -1,4 +1,5 @@
 export { type Engine, engines } from '../obtain/engines.ts'
+export { startAzurite } from './azurite.ts'
 export type { Cluster } from './cluster.ts'
 export { type ConsulCluster, type ConsulOptions, startConsul } from './consul.ts'
 export { type EtcdCluster, type EtcdOptions, startEtcd } from './etcd.ts'
@@ -12,6 +13,7 @@ export {
 } from './pgbouncer.ts'
 export { type PostgresOptions, psql, startPostgres } from './postgres.ts'
 export { treeOf } from './processes.ts'
+export { type Radosgw, startRadosgw } from './radosgw.ts'
 export { type Reached, reach } from './reach.ts'
 export { type RedisOptions, type RedisPair, startRedis, startRedisNodes, startRedisPair } from './redis.ts'
 export { startRedisCluster } from './redis-cluster.ts'

@@ -1,11 +1,13 @@
 // Everything that the harness can start, by name: for `npm run servers`, and for tests that want one of each.
 
 import type { Engine } from '../obtain/engines.ts'
+import { startAzurite } from './azurite.ts'
 import { startTogether } from './cluster.ts'
 import { startConsul } from './consul.ts'
 import { startEtcd } from './etcd.ts'
 import { startPooledPostgres } from './pgbouncer.ts'
 import { startPostgres } from './postgres.ts'
+import { startRadosgw } from './radosgw.ts'
 import { startRedis, startRedisNodes, startRedisPair } from './redis.ts'
 import { startRedisCluster } from './redis-cluster.ts'
 import { startZooKeeper } from './zookeeper.ts'
@@ -23,6 +25,8 @@ const starts = {
   pgbouncer: () => startPooledPostgres(),
   consul: () => startConsul(),
   'consul-cluster': () => startConsul({ members: 3 }),
+  azurite: () => startAzurite(),
+  radosgw: () => startRadosgw(),
 }
 
 export type LotName = keyof typeof starts

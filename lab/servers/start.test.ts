@@ -122,4 +122,20 @@ describe('servers started together', () => {
       assert.equal(await put(`/kv/lock?acquire=${ID}`, 'mine'), true)
     })
   }
+
+  check('azurite', 'asks for a signature', async ({ url }) => {
+    const { host, pathname } = new URL(url)
+    const refused = await fetch(`http://${host}${pathname}?comp=list`)
+    assert.equal(refused.headers.get('x-ms-error-code'), 'AuthorizationFailure')
+  })
+
+  check('radosgw', 'has no bucket yet, and knows its user', async ({ gateway, members }) => {
+    const { host, username } = new URL(gateway.url)
+    assert.equal(members.length, 3)
+    assert.match(await (await fetch(`http://${host}/`)).text(), /<Buckets><\/Buckets>/)
+    const signedWrongly = await fetch(
+      `http://${host}/?AWSAccessKeyId=${username}&Expires=4000000000&Signature=none`,
+    )
+    assert.match(await signedWrongly.text(), /SignatureDoesNotMatch/)
+  })
 })
