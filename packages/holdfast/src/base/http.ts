@@ -26,10 +26,17 @@ export interface ProblemDocument {
   readonly outcome?: CallOutcome
 }
 
-/** A refusal, ready to be sent. */
-export interface Problem {
+/** An answer, ready to be sent by any server. */
+export interface HttpAnswer {
   readonly status: number
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body?: string | Uint8Array | null
+}
+
+/** A refusal, ready to be sent. `body` is the text of `document`. */
+export interface Problem extends HttpAnswer {
   readonly headers: Readonly<Record<string, string>>
+  readonly body: string
   readonly document: ProblemDocument
 }
 
@@ -53,18 +60,77 @@ export function problem(
   { retryAfterS, outcome }: { readonly retryAfterS?: number; readonly outcome?: CallOutcome } = {},
 ): Problem {
   const retryable = retryAfterS !== undefined
+  const document = {
+    type: 'about:blank',
+    title: titles[status],
+    status,
+    detail,
+    code,
+    retryable,
+    ...(outcome !== undefined && { outcome }),
+  } as const
   const headers = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
   return {
     status,
     headers: retryable ? { ...headers, 'retry-after': String(Math.ceil(retryAfterS)) } : headers,
-    document: {
-      type: 'about:blank',
-      title: titles[status],
-      status,
-      detail,
-      code,
-      retryable,
-      ...(outcome !== undefined && { outcome }),
-    },
+    body: JSON.stringify(document),
+    document,
   }
+}
+
+/** A request of node:http, Express or Fastify, as far as middleware reads it. */
+export interface NodeRequest {
+  readonly method?: string | undefined
+  readonly url?: string | undefined
+  readonly headers: HeaderSource
+}
+
+/** A response of node:http or Express. */
+export interface NodeResponse {
+  statusCode: number
+  readonly headersSent: boolean
+  setHeader(name: string, value: string | number): unknown
+  removeHeader(name: string): void
+  end(body?: string | Uint8Array): unknown
+}
+
+/** A reply of Fastify. */
+export interface FastifyReply {
+  readonly sent: boolean
+  code(status: number): unknown
+  header(name: string, value: string): unknown
+  removeHeader(name: string): unknown
+  send(payload?: unknown): unknown
+}
+
+/** A fetch `Request`, or a context that carries one, as Hono's does. */
+export type WebInput = Request | { readonly req: { readonly raw: Request } }
+
+export function requestOf(input: WebInput): Request {
+  return input instanceof Request ? input : input.req.raw
+}
+
+/** Headers about a body that a handler may have announced before it threw. */
+const aboutAnotherBody = ['content-encoding', 'content-length', 'etag']
+
+export function sendNode(response: NodeResponse, { status, headers = {}, body }: HttpAnswer): void {
+  response.statusCode = status
+  for (const name of aboutAnotherBody) response.removeHeader(name)
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
+  response.end(body ?? undefined)
+}
+
+export function sendFastify(reply: FastifyReply, { status, headers = {}, body }: HttpAnswer): FastifyReply {
+  for (const name of aboutAnotherBody) reply.removeHeader(name)
+  reply.code(status)
+  for (const [name, value] of Object.entries(headers)) reply.header(name, value)
+  reply.send(body ?? undefined)
+  return reply
+}
+
+export function webResponse({ status, headers = {}, body }: HttpAnswer): Response {
+  return new Response((body ?? null) as ConstructorParameters<typeof Response>[0], {
+    status,
+    headers: { ...headers },
+  })
 }
