@@ -112,6 +112,86 @@ describe('when requests leave', () => {
   })
 })
 
+describe('what comes in one turn of the event loop', () => {
+  const perTurn = { gathersPerTurn: true, maxInFlight: 8, minSplit: 32 }
+
+  test('leaves together at its end while something is in flight; what is alone leaves at once', async () => {
+    const { ask, trips, sent } = stage(perTurn)
+    const answers = [ask(1)]
+    await Promise.resolve()
+    assert.deepEqual(sent(), [[1]])
+    for (const item of [2, 3]) {
+      answers.push(ask(item))
+      await Promise.resolve()
+    }
+    assert.deepEqual(sent(), [[1]])
+    await turn()
+    assert.deepEqual(sent(), [[1], [2, 3]])
+    for (const trip of trips) trip.answer()
+    await Promise.all(answers)
+    answers.push(ask(4))
+    await Promise.resolve()
+    assert.equal(trips.length, 2, 'those of the last batch may come back in this turn, one after the other')
+    answers.push(ask(5))
+    await turn()
+    trips[2]?.answer()
+    await Promise.all(answers)
+    assert.deepEqual(sent()[2], [4, 5])
+  })
+
+  test('does not leave early because an answer comes within the turn', async () => {
+    const { ask, trips, sent } = stage(perTurn)
+    const answers = [ask(1)]
+    await turn()
+    answers.push(ask(2))
+    trips[0]?.answer()
+    await answers[0]
+    answers.push(ask(3))
+    await turn()
+    assert.deepEqual(sent(), [[1], [2, 3]])
+    trips[1]?.answer()
+    await Promise.all(answers)
+  })
+
+  test('T107 no batch waits for the answer to another, up to the limit', async () => {
+    const { ask, trips, sent } = stage(perTurn)
+    const answers: Promise<string>[] = []
+    for (let item = 0; item < 10; item++) {
+      answers.push(ask(item))
+      await turn()
+    }
+    assert.deepEqual(
+      sent(),
+      numbers(8).map((item) => [item]),
+    )
+    trips[3]?.answer()
+    await answers[3]
+    await turn()
+    assert.deepEqual(sent()[8], [8, 9])
+    for (const trip of trips) trip.answer()
+    await Promise.all(answers)
+  })
+
+  test('T76 while the client is not connected, one batch is in its queue; when it is again, the rest leaves', async () => {
+    const client = { isConnected: false }
+    const { ask, trips, sent } = stage({ ...perTurn, isConnected: () => client.isConnected })
+    const answers = [ask(1)]
+    await turn()
+    for (const item of [2, 3]) {
+      answers.push(ask(item))
+      await turn()
+    }
+    assert.deepEqual(sent(), [[1]])
+    client.isConnected = true
+    trips[0]?.answer()
+    await answers[0]
+    await turn()
+    assert.deepEqual(sent(), [[1], [2, 3]])
+    trips[1]?.answer()
+    await Promise.all(answers)
+  })
+})
+
 describe('with two batches in flight', () => {
   test('many that come at once leave in two halves, and no third batch leaves', async () => {
     const { ask, trips, sent } = stage(two)

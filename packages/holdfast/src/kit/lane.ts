@@ -1,6 +1,7 @@
 /**
  * Requests to an engine leave in batches, so that throughput grows with concurrency. A request that comes alone does not
- * wait for company: while there is room for a batch, it leaves at the end of the microtask.
+ * wait for company: while there is room for a batch, it leaves at the end of the microtask. With `gathersPerTurn`, requests
+ * that are not alone leave at the end of the turn of the event loop.
  *
  *   waiting ──room for a batch──▶ in flight ──answered──▶ settled
  *   waiting ──cancelled──▶ settled: not applied, because it is never sent
@@ -13,6 +14,7 @@
 import { Cancellation } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, type Timer } from '../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome } from '../base/errors.ts'
+import { ignore } from '../base/ignore.ts'
 import type { Call } from '../spi.ts'
 import { cancelledCall } from './backend-kit.ts'
 
@@ -38,8 +40,10 @@ export interface LaneOptions<Item, Answer> {
    */
   readonly send: (items: readonly Item[], call: Call) => Promise<Sent<Answer>> | Sent<Answer>
   readonly maxBatch: number
-  /** Two: the engine works on one batch while this process reads the answers of the other. Default: 1. */
+  /** 2 or more: the engine works on one batch while this process reads the answers of another. Default: 1. */
   readonly maxInFlight?: number
+  /** Requests of one turn of the event loop leave together at its end, unless one is alone: nothing else is in flight or was just before. */
+  readonly gathersPerTurn?: boolean
   /** A smaller batch is not split, because two small ones cost more. 32: 20 requests leave as one batch, 40 as two of 20. */
   readonly minSplit?: number
   /** A smaller batch waits while `freeInFlight` batches are in flight. 16: 15 requests wait for an answer or for one more. Default: 1. */
@@ -55,7 +59,7 @@ export interface LaneOptions<Item, Answer> {
   readonly overtakes?: (item: Item) => boolean
   /** A request that leaves at the end of the turn of the event loop, with what has come until then. */
   readonly isPatient?: (item: Item) => boolean
-  /** While it is false, a batch may be in the client's own queue. It goes on counting, so that this queue stays short. */
+  /** While it is false, a batch may be in the client's own queue. It goes on counting, and no other leaves, so that this queue stays short. */
   readonly isConnected?: () => boolean
 }
 
@@ -65,71 +69,38 @@ const GRACE_MS = 1_000
 /** A microtask without what Node's queueMicrotask adds to each. Test runners fake that one, too. */
 const soon = Promise.resolve()
 
-class Entry<Item, Answer> {
+interface Entry<Item, Answer> {
   readonly item: Item
-  readonly #call: Call
-  readonly #asker: Asker<Answer>
-  readonly #untie: () => void
+  readonly asker: Asker<Answer>
+  untie: () => void
   /** The batch with which it has left. */
   batch: Batch<Item, Answer> | undefined
-  isSettled = false
-
-  constructor(backend: string, item: Item, call: Call, asker: Asker<Answer>) {
-    this.item = item
-    this.#call = call
-    this.#asker = asker
-    this.#untie = call.onCancel(() => {
-      const { batch } = this
-      this.fail(cancelledCall(backend, this.#call.signal, batch === undefined ? 'not-applied' : 'unknown'))
-      batch?.leave(this.#call.signal.reason)
-    })
-  }
-
-  answer(answer: Answer | Error | undefined): void {
-    if (answer === undefined) this.fail(new Error('the batch came back with too few answers'))
-    else if (answer instanceof Error) this.fail(answer)
-    else if (this.#settle()) this.#asker.answered(answer)
-  }
-
-  fail(error: unknown): void {
-    if (this.#settle()) this.#asker.failed(error)
-  }
-
-  #settle(): boolean {
-    if (this.isSettled) return false
-    this.isSettled = true
-    this.#untie()
-    return true
-  }
+  isSettled: boolean
 }
 
 class Batch<Item, Answer> extends Cancellation {
   readonly entries: readonly Entry<Item, Answer>[]
   readonly items: readonly Item[]
-  readonly #whenLeft: (batch: Batch<Item, Answer>, reason: unknown) => Timer
-  #names: ReadonlySet<string> | undefined
-  #present: number
+  /** Callers that still wait. */
+  present: number
   grace: Timer | undefined
+  #names: ReadonlySet<string> | undefined
 
-  constructor(
-    entries: readonly Entry<Item, Answer>[],
-    whenLeft: (batch: Batch<Item, Answer>, reason: unknown) => Timer,
-  ) {
+  constructor(entries: readonly Entry<Item, Answer>[]) {
     super()
     this.entries = entries
-    this.items = entries.map(({ item }) => item)
-    this.#whenLeft = whenLeft
-    this.#present = entries.length
-    for (const entry of entries) entry.batch = this
+    this.present = entries.length
+    const items: Item[] = []
+    for (const entry of entries) {
+      entry.batch = this
+      items.push(entry.item)
+    }
+    this.items = items
   }
 
   names(nameOf: (item: Item) => string): ReadonlySet<string> {
     this.#names ??= new Set(this.items.map(nameOf))
     return this.#names
-  }
-
-  leave(reason: unknown): void {
-    if (--this.#present === 0) this.grace = this.#whenLeft(this, reason)
   }
 }
 
@@ -138,9 +109,10 @@ export class Lane<Item, Answer> {
   readonly #maxInFlight: number
   #waiting: Entry<Item, Answer>[] = []
   /** An array, because a Set would keep batches alive that came and went. */
-  #inFlight: Batch<Item, Answer>[] = []
-  #isGathering = false
-  #isGatheringPatiently = false
+  readonly #inFlight: Batch<Item, Answer>[] = []
+  #lastBatch = 0
+  #isLeaving = false
+  #isLeavingLater = false
   #pause: Timer | undefined
   #isClosed = false
 
@@ -155,24 +127,22 @@ export class Lane<Item, Answer> {
   }
 
   add(item: Item, call: Call, asker: Asker<Answer>): void {
-    const { backend, isPatient } = this.#options
+    const { backend, isPatient, gathersPerTurn } = this.#options
     if (this.#isClosed || call.cancelled) {
       asker.failed(
         this.#isClosed ? closed(backend, 'not-applied') : cancelledCall(backend, call.signal, 'not-applied'),
       )
       return
     }
-    this.#waiting.push(new Entry(backend, item, call, asker))
-    if (this.#isGathering || !this.#hasRoom()) return
-    if (isPatient?.(item) !== true) {
-      this.#isGathering = true
+    const entry: Entry<Item, Answer> = { item, asker, untie: ignore, batch: undefined, isSettled: false }
+    entry.untie = call.onCancel(() => this.#cancelled(entry, call))
+    this.#waiting.push(entry)
+    if (this.#isLeaving || !this.#hasRoom()) return
+    const isPatientNow = gathersPerTurn === true && (this.#lastBatch > 1 || this.#inFlight.length > 0)
+    if (isPatientNow || isPatient?.(item) === true) this.#leaveLater()
+    else {
+      this.#isLeaving = true
       soon.then(this.#leaveTogether)
-    } else if (!this.#isGatheringPatiently) {
-      this.#isGatheringPatiently = true
-      afterThisTurn(() => {
-        this.#isGatheringPatiently = false
-        this.#leaveTogether()
-      })
     }
   }
 
@@ -189,9 +159,9 @@ export class Lane<Item, Answer> {
     this.#isClosed = true
     this.#pause?.cancel()
     const { backend } = this.#options
-    for (const entry of this.#waiting.splice(0)) entry.fail(closed(backend, 'not-applied'))
+    for (const entry of this.#waiting.splice(0)) fail(entry, closed(backend, 'not-applied'))
     for (const batch of this.#inFlight.splice(0)) {
-      for (const entry of batch.entries) entry.fail(closed(backend, 'unknown'))
+      for (const entry of batch.entries) fail(entry, closed(backend, 'unknown'))
       batch.grace?.cancel()
       batch.cancel(closed(backend, 'unknown'))
     }
@@ -199,22 +169,33 @@ export class Lane<Item, Answer> {
 
   #hasRoom(): boolean {
     const { length } = this.#inFlight
-    if (this.#pause !== undefined || length >= this.#maxInFlight) return false
-    const { freeInFlight = 1, minFurther = 1 } = this.#options
+    if (this.#pause !== undefined) return false
+    if (length === 0) return true
+    const { freeInFlight = 1, minFurther = 1, isConnected } = this.#options
+    if (length >= this.#maxInFlight || isConnected?.() === false) return false
     return length < freeInFlight || this.#waiting.length >= minFurther
   }
 
+  #leaveLater(): void {
+    if (this.#isLeavingLater) return
+    this.#isLeavingLater = true
+    afterThisTurn(() => {
+      this.#isLeavingLater = false
+      this.#leaveTogether()
+    })
+  }
+
   readonly #leaveTogether = (): void => {
-    this.#isGathering = false
+    this.#isLeaving = false
     while (this.#waiting.length > 0 && this.#hasRoom()) {
       const entries = this.#nextBatch()
       if (entries.length === 0) return
-      const batch = new Batch(entries, this.#whenLeft)
+      const batch = new Batch(entries)
       this.#send(batch)
       if (this.#waiting.length === 0) return
       const isAnswered = !this.#inFlight.includes(batch)
       if (!isAnswered && this.#options.oneBatchPerTurn !== true) continue
-      this.#isGathering = true
+      this.#isLeaving = true
       // An engine that answers at once lets other lanes come in between.
       if (isAnswered) soon.then(this.#leaveTogether)
       else afterThisTurn(this.#leaveTogether)
@@ -253,27 +234,28 @@ export class Lane<Item, Answer> {
     return this.#inFlight.some((batch) => batch.names(nameOf).has(nameOf(item)))
   }
 
-  /** An even share of all, also when batches have come apart: a batch of few costs nearly as much as one of many. */
+  /** Half of all that wait or are in flight, also when batches have come apart: a batch of few costs nearly as much as one of many. */
   #share(): number {
     const { maxBatch, minSplit = 2 } = this.#options
     let all = this.#waiting.length
     for (const { items } of this.#inFlight) all += items.length
-    return Math.min(maxBatch, all >= minSplit ? Math.ceil(all / this.#maxInFlight) : all)
+    return Math.min(maxBatch, this.#maxInFlight > 1 && all >= minSplit ? Math.ceil(all / 2) : all)
   }
 
   #send(batch: Batch<Item, Answer>): void {
     this.#inFlight.push(batch)
+    this.#lastBatch = batch.items.length
     try {
       const sent = this.#options.send(batch.items, batch)
       if (sent instanceof Promise)
         sent.then(
           (answers) => {
             this.#answered(batch, answers)
-            this.#leaveTogether()
+            this.#goOn()
           },
           (error: unknown) => {
             this.#failed(batch, error)
-            this.#leaveTogether()
+            this.#goOn()
           },
         )
       else this.#answered(batch, sent)
@@ -282,41 +264,75 @@ export class Lane<Item, Answer> {
     }
   }
 
+  /** There may be room again. Callers that were just answered may ask in this turn, too. */
+  #goOn(): void {
+    if (this.#waiting.length === 0) return
+    if (this.#options.gathersPerTurn === true) this.#leaveLater()
+    else this.#leaveTogether()
+  }
+
   #answered(batch: Batch<Item, Answer>, sent: Sent<Answer>): void {
     this.#over(batch)
-    if (!isRetry(sent)) {
-      for (let index = 0; index < batch.entries.length; index++) batch.entries[index]?.answer(sent?.[index])
+    const { entries } = batch
+    if (isRetry(sent)) {
+      this.#retry(entries, sent.retryInMs)
       return
     }
-    const unsent = batch.entries.filter(({ isSettled }) => !isSettled)
+    for (let index = 0; index < entries.length; index++) {
+      const [entry, answer] = [entries[index] as Entry<Item, Answer>, sent?.[index]]
+      if (answer === undefined) fail(entry, new Error('the batch came back with too few answers'))
+      else if (answer instanceof Error) fail(entry, answer)
+      else if (settle(entry)) entry.asker.answered(answer)
+    }
+  }
+
+  #retry(entries: readonly Entry<Item, Answer>[], inMs: number): void {
+    const unsent = entries.filter(({ isSettled }) => !isSettled)
     for (const entry of unsent) entry.batch = undefined
     this.#waiting = [...unsent, ...this.#waiting]
     // Callers wait for it, so the process stays alive for it.
-    this.#pause = this.#options.clock.setTimer(sent.retryInMs, () => this.resume(), {
-      keepsProcessAlive: true,
-    })
+    this.#pause = this.#options.clock.setTimer(inMs, () => this.resume(), { keepsProcessAlive: true })
   }
 
   #failed(batch: Batch<Item, Answer>, error: unknown): void {
     this.#over(batch)
-    for (const entry of batch.entries) entry.fail(error)
+    for (const entry of batch.entries) fail(entry, error)
   }
 
   #over(batch: Batch<Item, Answer>): void {
     batch.grace?.cancel()
-    this.#inFlight = this.#inFlight.filter((each) => each !== batch)
+    const index = this.#inFlight.indexOf(batch)
+    if (index >= 0) this.#inFlight.splice(index, 1)
   }
 
-  readonly #whenLeft = (batch: Batch<Item, Answer>, reason: unknown): Timer =>
-    this.#options.clock.setTimer(GRACE_MS, () => {
+  #cancelled(entry: Entry<Item, Answer>, { signal }: Call): void {
+    const { batch } = entry
+    fail(entry, cancelledCall(this.#options.backend, signal, batch === undefined ? 'not-applied' : 'unknown'))
+    if (batch !== undefined && --batch.present === 0) this.#waitForLate(batch, signal.reason)
+  }
+
+  #waitForLate(batch: Batch<Item, Answer>, reason: unknown): void {
+    batch.grace = this.#options.clock.setTimer(GRACE_MS, () => {
       if (this.#options.isConnected?.() === false) {
-        batch.grace = this.#whenLeft(batch, reason)
+        this.#waitForLate(batch, reason)
         return
       }
       this.#over(batch)
       batch.cancel(reason)
       this.#leaveTogether()
     })
+  }
+}
+
+function settle(entry: Entry<unknown, never>): boolean {
+  if (entry.isSettled) return false
+  entry.isSettled = true
+  entry.untie()
+  return true
+}
+
+function fail(entry: Entry<unknown, never>, error: unknown): void {
+  if (settle(entry)) entry.asker.failed(error)
 }
 
 function isRetry<Answer>(sent: Sent<Answer>): sent is { readonly retryInMs: number } {

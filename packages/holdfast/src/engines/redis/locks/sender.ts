@@ -35,8 +35,10 @@ export interface SendAllOptions {
 
 /** Renewals in one call: half a millisecond of the server's time. */
 const MOST_RENEWALS = 500
-/** Requests that are worth a call of their own while another is in flight: 15 wait for its answer, 16 leave. */
-const MANY = 16
+/** A larger batch is no cheaper for each request, and the server and this process would take turns instead of working at once. */
+const LARGEST_BATCH = 64
+/** Enough for a server that is far away; the rest waits here, where it can be cancelled. */
+const MOST_IN_FLIGHT = 64
 /** A clock that is behind is behind at every grant; once in a while is enough to say so. */
 const WARNING_INTERVAL_MS = 60_000
 
@@ -105,21 +107,16 @@ export class Sender {
 
   #openLane(): Lane<Request, ScriptAnswer> {
     const { client, clock } = this.#connection
-    let lastBatch = 0
     return new Lane({
       backend: 'redis',
       clock,
-      maxBatch: 256,
-      maxInFlight: 2,
+      maxBatch: LARGEST_BATCH,
+      maxInFlight: MOST_IN_FLIGHT,
       minSplit: 32,
-      minFurther: MANY,
-      // The callers of a batch come back in several groups, and groups of one turn would be written, and answered, together.
-      ...(client.writesOncePerTurn && { oneBatchPerTurn: true, isPatient: () => lastBatch >= MANY }),
+      gathersPerTurn: true,
+      oneBatchPerTurn: client.writesOncePerTurn,
       isConnected: () => client.isConnected,
-      send: (requests) => {
-        lastBatch = requests.length
-        return this.#run(requests)
-      },
+      send: (requests) => this.#run(requests),
     })
   }
 
