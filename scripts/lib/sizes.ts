@@ -33,11 +33,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/locks': 2_573,
   'entry points': 800,
   guards: 918,
-  kit: 4_197,
+  kit: 4_213,
   locker: 3_165,
   lockfree: 1_031,
   recipes: 3_247,
-  'whole library': 47_124,
+  'whole library': 47_140,
 }
 
 export interface Part {
