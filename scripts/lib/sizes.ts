@@ -9,7 +9,7 @@ import { libraryPath, packages, pathFrom, root } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_736,
+  base: 2_802,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_326,
   'engines/etcd/client': 1_946,
@@ -17,7 +17,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/zookeeper/client': 1_592,
   'engines/zookeeper/locks': 1_593,
   'engines/memory': 1_011,
-  'engines/postgres/advisory': 1_613,
+  'engines/postgres/advisory': 1_939,
   'engines/postgres/client': 2_070,
   'engines/postgres/guard': 1_309,
   'engines/postgres/lockfree': 1_072,
@@ -32,12 +32,12 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 800,
-  guards: 918,
+  guards: 1_168,
   kit: 4_213,
   locker: 3_165,
   lockfree: 1_031,
   recipes: 3_247,
-  'whole library': 47_140,
+  'whole library': 47_779,
 }
 
 export interface Part {

@@ -55,7 +55,7 @@ export class Clients<F extends Fencing> {
       get: (target, key) => {
         const value: unknown = Reflect.get(target, key, target)
         if (typeof value !== 'function') return value
-        if (key === 'watch' || key === 'enqueue' || typeof key === 'symbol') return value.bind(target)
+        if (UNDELAYED.has(key) || typeof key === 'symbol') return value.bind(target)
         return async (...args: unknown[]) => {
           const delayMs = this.#delayMs
           const left = delayMs > 0 ? this.#leaving?.() : undefined
@@ -71,6 +71,9 @@ export class Clients<F extends Fencing> {
     })
   }
 }
+
+/** Methods that answer without a promise, or tell what comes later. */
+const UNDELAYED = new Set<string | symbol>(['watch', 'enqueue', 'onceFree', 'whyUnanswered'])
 
 class AheadClock implements Clock {
   readonly #clock: Clock

@@ -89,7 +89,8 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     const facts = await readServerFacts((text, parameters) =>
       this.#connection.query({ text }, parameters, call),
     )
-    return serverFindings(facts, this.#connection.database)
+    const findings = serverFindings(facts, this.#connection.database)
+    return this.#connection.listener.isDeaf ? [...findings, polling] : findings
   }
 
   async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
@@ -144,4 +145,13 @@ export class PostgresAdvisoryBackend implements Backend<'fenced'> {
     const onEnd = () => void this.#sessions.delete(id)
     return new AdvisorySession(this.#connection, locks, { id, ttlMs, holder, since }, onEnd)
   }
+}
+
+/** The next keep-alive tries to listen again. */
+const polling: Finding = {
+  code: 'HOLDFAST_POSTGRES_POLLING',
+  severity: 'note',
+  what: 'The connection that listens has ended, so waiters poll.',
+  why: 'A waiter learns that a name is free up to 400 ms later, and a force release waits for the next keep-alive of its holder.',
+  fix: 'Look at the log of the server, and at the limits for connections, for why it refuses or ends a connection that listens.',
 }

@@ -7,6 +7,9 @@
  *
  * PostgreSQL would grant an exclusive lock to a session that has it already (T70, re-entry by session). So the session asks for a key only if its own
  * claims leave room.
+ *
+ * Each claim has a slot, where the connection's record of it is. After an exclusive claim its record stays there (`schema.ts`), so
+ * the slot is kept for the key: the next claim of this key has it, also while the last one is leaving.
  */
 import { InvalidArgumentError, quote } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
@@ -17,18 +20,30 @@ export interface SessionClaim extends Claim {
   readonly id: string
   readonly key: string
   readonly mode: 'exclusive' | 'shared'
-  /** Where the connection's record of it is. */
-  readonly slot: number
+  readonly slot: Slot
   state: 'asking' | 'held' | 'leaving'
   token: bigint
   /** Settles when the claim is held or forgotten. */
   settled: Promise<unknown>
 }
 
+/** Place of a record. */
+export interface Slot {
+  readonly no: number
+  /** It has had a record. */
+  isWritten: boolean
+  /** The key of a record there that no claim has any more. */
+  oldKey: string | undefined
+  /** The claim that has it. */
+  claim: SessionClaim | undefined
+}
+
 export class Claims {
   readonly #byAttempt = new Map<string, SessionClaim>()
   readonly #byKey = new Map<string, Set<SessionClaim>>()
-  readonly #freeSlots: number[] = []
+  /** Free slots whose record is over, by its key, the oldest first; and those without one. */
+  readonly #kept = new Map<string, Slot>()
+  readonly #blank: Slot[] = []
   #slots = 0
 
   get(attempt: string): SessionClaim | undefined {
@@ -54,22 +69,38 @@ export class Claims {
   }
 
   add({ name, attempt, mode }: AcquireRequest, key: string): SessionClaim {
+    const slot = this.#slotFor(key)
     const claim: SessionClaim = {
       name,
       attempt,
       id: publicIdOf(attempt),
       key,
       mode: mode === 'shared' ? 'shared' : 'exclusive',
-      slot: this.#freeSlots.pop() ?? ++this.#slots,
+      slot,
       state: 'asking',
       token: 0n,
       settled: Promise.resolve(),
     }
+    slot.claim = claim
     this.#byAttempt.set(attempt, claim)
     const sharers = this.#byKey.get(key)
     if (sharers === undefined) this.#byKey.set(key, new Set([claim]))
     else sharers.add(claim)
     return claim
+  }
+
+  granted(claim: SessionClaim, token: bigint): void {
+    claim.state = 'held'
+    claim.token = token
+    claim.slot.isWritten = true
+    claim.slot.oldKey = claim.mode === 'exclusive' ? claim.key : undefined
+  }
+
+  /** It was not granted. `isCleared`: its slot has lost the record that it had. */
+  refused(claim: SessionClaim, isCleared: boolean): void {
+    const { slot, key, mode } = claim
+    if (isCleared || slot.oldKey !== key || mode === 'shared') slot.oldKey = undefined
+    this.remove(claim)
   }
 
   remove(claim: SessionClaim): void {
@@ -79,14 +110,32 @@ export class Claims {
     const sharers = this.#byKey.get(key)
     sharers?.delete(claim)
     if (sharers?.size === 0) this.#byKey.delete(key)
-    this.#freeSlots.push(slot)
+    if (slot.claim !== claim) return
+    slot.claim = undefined
+    if (slot.oldKey === undefined) this.#blank.push(slot)
+    else this.#kept.set(slot.oldKey, slot)
   }
 
   clear(): void {
     this.#byAttempt.clear()
     this.#byKey.clear()
   }
+
+  #slotFor(key: string): Slot {
+    for (const { slot, state, mode } of this.#byKey.get(key) ?? [])
+      if (state === 'leaving' && mode === 'exclusive' && slot.claim?.state === 'leaving') return slot
+    const [oldest] = this.#kept.values()
+    const kept = this.#kept.get(key)
+    const slot = kept ?? this.#blank.pop() ?? (this.#kept.size < MOST_KEPT ? undefined : oldest)
+    if (slot === undefined)
+      return { no: ++this.#slots, isWritten: false, oldKey: undefined, claim: undefined }
+    if (slot.oldKey !== undefined) this.#kept.delete(slot.oldKey)
+    return slot
+  }
 }
+
+/** Slots that are kept for the keys of their last claims before one of them is given to another key. */
+const MOST_KEPT = 64
 
 export function collision(name: string, other: string, key: string): InvalidArgumentError {
   return new InvalidArgumentError(

@@ -5,8 +5,8 @@ import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { Lifetime } from '../../../kit/lifetime.ts'
 import type { Call } from '../../../spi.ts'
 import type { Parameter, PostgresDatabase, Row } from '../client/index.ts'
-import { ForceReleaseListener } from './force-release.ts'
 import { type KeyChoice, Keys } from './keys.ts'
+import { SessionListener } from './listener.ts'
 import { type Statement, type Statements, statementsFor } from './statements.ts'
 
 export const NAME = 'postgres-advisory'
@@ -30,7 +30,7 @@ export class Connection {
   readonly keys: Keys
   readonly sql: Statements
   readonly lifetime: Lifetime
-  readonly listener: ForceReleaseListener
+  readonly listener: SessionListener
   /** For tests and measurements: how many statements were sent, each a round trip. */
   readonly statistics = { statements: 0 }
   /** Up to which token the server's log is known to be on its disk. */
@@ -44,7 +44,7 @@ export class Connection {
     this.random = random
     this.sql = statementsFor(schema)
     this.lifetime = new Lifetime(NAME, clock)
-    this.listener = new ForceReleaseListener(database)
+    this.listener = new SessionListener(database)
     this.keys = new Keys(namespace, key, async (name) => {
       const [row] = await this.query(this.sql.hashtext, [name], neverCancelled)
       return String(row?.[0])

@@ -12,9 +12,8 @@ import { BackendUnavailableError, quote } from '../../../base/errors.ts'
 import { growingPauseMs } from '../../../base/pauses.ts'
 import { cancelledCall, operatorCallExpired } from '../../../kit/backend-kit.ts'
 import type { OperatorCall } from '../../../spi.ts'
-import { arrayLiteral, type Listener, type PostgresDatabase } from '../client/index.ts'
+import { arrayLiteral } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
-import { FORCE_RELEASE_CHANNEL } from './statements.ts'
 import { seenHolders } from './states.ts'
 
 const PATIENCE_MS = 2_000
@@ -55,52 +54,5 @@ export async function forceRelease(
         throw cancelledCall(NAME, call.signal, 'unknown')
       },
     )
-  }
-}
-
-/** A notification tells which connection has a marked record. One connection listens for all sessions of a backend. */
-export class ForceReleaseListener {
-  /** How each connection that has locks looks for marks, by its key. */
-  readonly looks = new Map<string, () => void>()
-  readonly #database: PostgresDatabase
-  #listening: Promise<Listener | undefined> | undefined
-
-  constructor(database: PostgresDatabase) {
-    this.#database = database
-  }
-
-  /** Resolves when it listens, or when that has failed. Then a later call tries again, and operators wait for it. */
-  async ready(): Promise<void> {
-    this.#listening ??= this.#listen()
-    await this.#listening
-  }
-
-  async close(): Promise<void> {
-    await (await this.#listening)?.close()
-  }
-
-  async #listen(): Promise<Listener | undefined> {
-    const ready = Promise.withResolvers<void>()
-    const hasEnded = () => {
-      this.#listening = undefined
-      ready.resolve()
-    }
-    try {
-      const listener = await this.#database.listen(FORCE_RELEASE_CHANNEL, {
-        onListening: () => {
-          ready.resolve()
-          // Notifications may have been missed.
-          for (const look of [...this.looks.values()]) look()
-        },
-        onNotification: (conn) => this.looks.get(conn)?.(),
-        onEnd: hasEnded,
-      })
-      await ready.promise
-      return listener
-    } catch {
-      // Keep-alives find marks as well, and an operator's call that waits too long ends the connection.
-      hasEnded()
-      return undefined
-    }
   }
 }

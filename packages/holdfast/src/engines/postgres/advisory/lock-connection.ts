@@ -6,7 +6,7 @@
  *   open ──it ends by itself | a statement fails | it runs in another session──▶ ended
  *
  * A statement that fails leaves it unknown what the session has, because advisory locks do not roll back. So every failure
- * ends the connection. A statement that was sent is never cancelled: it goes on, and those behind it keep their order.
+ * ends the connection, but for those of statements that are made good at once (`tryToRun`). A statement that was sent is never cancelled: it goes on, and those behind it keep their order.
  */
 
 import { onAborted } from '../../../base/aborting.ts'
@@ -15,7 +15,7 @@ import { publicIdOf } from '../../../base/ids.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { settledWithin } from '../../../base/within.ts'
 import type { Call, SessionRequest } from '../../../spi.ts'
-import type { DedicatedConnection, Parameter, Row } from '../client/index.ts'
+import { type DedicatedConnection, outcomeOf, type Parameter, type Row, sqlStateOf } from '../client/index.ts'
 import { type Connection, NAME } from './connection.ts'
 import { keyOfId } from './keys.ts'
 import type { Statement } from './statements.ts'
@@ -83,21 +83,34 @@ export class LockConnection {
   }
 
   /** Statements run in the order in which they came. */
-  async run({ text, name }: Statement, parameters: readonly Parameter[]): Promise<readonly Row[]> {
-    this.#connection.statistics.statements++
-    try {
-      const rows = await this.#dedicated.query(text, parameters, name === undefined ? {} : { name })
-      if (rows[0]?.[0] !== 'gone') return rows
-      throw new BackendUnavailableError(
-        NAME,
-        'the connection reached another session of the server than before: it was replaced, or there is a pooler in ' +
-          'between, and what the session held is lost',
-        'not-applied',
-      )
-    } catch (error) {
+  async run(statement: Statement, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    return this.#run(statement, parameters).catch((error: unknown) => {
       this.drop()
       throw error
-    }
+    })
+  }
+
+  /** For a statement whose failure does not leave it unknown what the session has: it answers with the server's ERROR. */
+  tryToRun(statement: Statement, parameters: readonly Parameter[]): Promise<readonly Row[] | Error> {
+    return this.#run(statement, parameters).catch((error: unknown) => {
+      const cause = error instanceof Error ? error.cause : undefined
+      if (cause instanceof Error && sqlStateOf(cause) !== null && outcomeOf(cause) === 'not-applied')
+        return cause
+      this.drop()
+      throw error
+    })
+  }
+
+  async #run({ text, name }: Statement, parameters: readonly Parameter[]): Promise<readonly Row[]> {
+    this.#connection.statistics.statements++
+    const rows = await this.#dedicated.query(text, parameters, name === undefined ? {} : { name })
+    if (rows[0]?.[0] !== 'gone') return rows
+    throw new BackendUnavailableError(
+      NAME,
+      'the connection reached another session of the server than before: it was replaced, or there is a pooler in ' +
+        'between, and what the session held is lost',
+      'not-applied',
+    )
   }
 
   /** Gives up all that it holds, and ends: afterwards the server has nothing of it, unless it cannot be reached. */

@@ -25,12 +25,15 @@ describe.runIf(wanted('postgres'))('plans on postgres-advisory', () => {
       const [released, asked] = [releases, acquires].map((each) => each && JSON.stringify(each))
       const values = [conn, 'default', '0', 'false', released, asked]
       const { rows } = await client.query({ ...sql.apply, values })
-      expect(rows).toHaveLength(acquires?.length ?? 0)
+      expect(rows).toHaveLength((acquires ?? releases)?.length ?? 0)
     }
     const pair = async () => {
       const claim = { mode: 'exclusive', key: String(++key), slot: 1 }
       await apply(null, [{ ...claim, name: 'x', id: 'id' }])
       await apply([claim], null)
+      const one = [conn, String(++key), '1']
+      await client.query({ ...sql.take, values: [...one, '0', 'x', 'id', null, null] })
+      await client.query({ ...sql.free, values: one.slice(0, 2) })
       await client.query({ ...sql.keep, values: [conn] })
     }
     await pair()

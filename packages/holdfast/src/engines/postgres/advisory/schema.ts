@@ -3,6 +3,10 @@
  * (name, attempt, token), and counts while its connection has the lock of its key. A connection that has locks also has one with
  * a random key (`conn`), by which others see that it lives. The tables are UNLOGGED: a crash ends all connections and all records.
  *
+ * The release of an exclusive lock writes nothing: its record stays, and counts no more without the lock. So a connection
+ * must not have two records of one key of which only one is meant. `claims.ts` asks for a key again with the slot of its old record;
+ * and a slot that is asked for with another key loses its old record, whatever the answer is.
+ *
  * The steps of a grant: lock · draw the token · record · commit · answer.
  *   Advisory locks do not roll back: what fails after the lock is unlocked here (T11, cancelled statements; T50, poolers).
  *   A crash, or a lost answer, ends the connection, and with it lock and record.
@@ -11,6 +15,21 @@
  */
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
+
+/** The channel of hints and of force releases. A payload is the number of a connection, or this and a key. */
+export const CHANNEL = 'holdfast_advisory'
+export const FREE = 'free '
+
+/** Sessions that wait for a key share a lock of this number. Its seed keeps it apart from keys. */
+export const waitersOf = (key: string) => `hashint8extended(${key}, 7305804402384072037)`
+
+/**
+ * After a key was unlocked: tells the processes that wait for it. To look at their lock is to try it, because our own waiters share
+ * it, and do not stand in our way.
+ */
+export const tellWaiters = (key: string) => `CASE WHEN pg_try_advisory_lock(${waitersOf(key)})
+  THEN CASE WHEN pg_advisory_unlock(${waitersOf(key)}) THEN 'released' END
+  ELSE concat('others-wait', pg_notify('${CHANNEL}', '${FREE}' || ${key})) END`
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
@@ -65,8 +84,8 @@ JOIN ${s}.advisory_locks l ON l.key = h.key AND l.pid = me.pid AND l.granted
 WHERE h.key = my_key AND (h.name <> my_name OR h.namespace <> my_namespace) LIMIT 1
 $$;
 
--- Frees locks, then takes others. An answer for each acquire, in their order:
--- granted <token> <known> | busy | collision <name> | failed <SQLSTATE> <message>; or one row: gone
+-- Frees locks, then takes others. An answer for each release, then for each acquire, in their order:
+-- released | others-wait | granted <token> <known> | busy | collision <name> | failed <SQLSTATE> <message>; or one row: gone
 CREATE OR REPLACE FUNCTION ${s}.advisory_apply(
   my_conn bigint, my_namespace text, known bigint, verify boolean, releases json, acquires json)
 RETURNS SETOF text LANGUAGE plpgsql AS $$
@@ -84,12 +103,13 @@ BEGIN
     RETURN;
   END IF;
   FOR item IN SELECT * FROM json_to_recordset(releases) AS r (mode text, key bigint, slot integer) LOOP
-    UPDATE ${s}.advisory_holders h SET key = NULL, forced = NULL WHERE h.conn = my_conn AND h.slot = item.slot;
     IF item.mode = 'exclusive' THEN
       PERFORM pg_advisory_unlock(item.key);
     ELSE
+      UPDATE ${s}.advisory_holders h SET key = NULL, forced = NULL WHERE h.conn = my_conn AND h.slot = item.slot;
       PERFORM pg_advisory_unlock_shared(item.key);
     END IF;
+    RETURN NEXT ${tellWaiters('item.key')};
   END LOOP;
   IF acquires IS NULL THEN
     RETURN;
@@ -103,17 +123,20 @@ BEGIN
       ELSIF item.mode = 'shared' AND pg_try_advisory_lock_shared(item.key) THEN
         shared_keys := shared_keys || item.key;
       ELSE
+        UPDATE ${s}.advisory_holders h SET key = NULL
+        WHERE h.conn = my_conn AND h.slot = item.slot AND (h.key <> item.key OR item.mode = 'shared');
         other := CASE WHEN verify THEN ${s}.advisory_other_name(item.key, my_namespace, item.name) END;
         answers := answers || coalesce('collision ' || other, 'busy');
         CONTINUE;
       END IF;
       drawn := nextval(${quoteText(`${s}.advisory_tokens`)});
-      INSERT INTO ${s}.advisory_holders AS h
-        (conn, slot, key, token, since, namespace, name, id, mode, note, owner)
-      VALUES (my_conn, item.slot, item.key, drawn, clock_timestamp(), my_namespace, item.name, item.id, item.mode,
-        item.note, item.owner)
-      ON CONFLICT (conn, slot) DO UPDATE SET key = excluded.key, token = excluded.token, since = excluded.since,
-        name = excluded.name, id = excluded.id, mode = excluded.mode, note = excluded.note, owner = excluded.owner;
+      UPDATE ${s}.advisory_holders h SET key = item.key, token = drawn, since = clock_timestamp(), name = item.name,
+        id = item.id, mode = item.mode, note = item.note, owner = item.owner, forced = NULL
+      WHERE h.conn = my_conn AND h.slot = item.slot;
+      IF NOT FOUND THEN
+        INSERT INTO ${s}.advisory_holders VALUES (my_conn, item.slot, item.key, drawn, clock_timestamp(), my_namespace,
+          item.name, item.id, item.mode, item.note, item.owner);
+      END IF;
       IF drawn > known THEN
         SELECT last_value + log_cnt INTO known FROM ${s}.advisory_tokens;
         PERFORM pg_logical_emit_message(true, 'holdfast', '');
@@ -126,6 +149,8 @@ BEGIN
     PERFORM pg_advisory_unlock_shared(key) FROM unnest(shared_keys) AS key;
     GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
     answers := array_fill(format('failed %s %s. %s', SQLSTATE, SQLERRM, hint), ARRAY[json_array_length(acquires)]);
+    UPDATE ${s}.advisory_holders h SET key = NULL
+    FROM json_to_recordset(acquires) AS a (slot integer) WHERE h.conn = my_conn AND h.slot = a.slot;
   END;
   RETURN QUERY SELECT unnest(answers);
 END

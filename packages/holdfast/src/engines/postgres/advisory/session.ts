@@ -23,17 +23,19 @@ import type {
   ReleaseResult,
   ReleaseTerms,
 } from '../../../spi.ts'
-import { asUnavailable } from '../client/index.ts'
+import { arrayLiteral, asUnavailable, sqlStateOf } from '../client/index.ts'
 import { Claims, collision, type SessionClaim } from './claims.ts'
 import { type Connection, NAME } from './connection.ts'
+import { FreeHints } from './free-hints.ts'
 import type { LockConnection } from './lock-connection.ts'
 import { seenHolders } from './states.ts'
 
 /** Each request costs a few microseconds of the server's time, and one behind it waits for all of them. */
 const MAX_BATCH = 256
 
-/** An acquire or a release, as the function in the database reads it. */
-interface Request extends Pick<SessionClaim, 'mode' | 'key' | 'slot' | 'name' | 'id'> {
+/** An acquire or a release. */
+interface Request {
+  readonly claim: SessionClaim
   readonly isRelease: boolean
   readonly note?: string | undefined
   readonly owner?: string | undefined
@@ -44,6 +46,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
   readonly #locks: LockConnection
   readonly #lane: Lane<Request, string>
   readonly #claims = new Claims()
+  readonly #hints: FreeHints
   readonly #abandoned = new Set<string>()
   /** Why operators ended claims, by attempt. */
   readonly #forced = new Map<string, string>()
@@ -61,7 +64,20 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       maxBatch: MAX_BATCH,
       send: (requests) => this.#send(requests),
     })
-    connection.listener.looks.set(locks.key, () => void this.#keep().catch(ignore))
+    const { sql } = connection
+    this.#hints = new FreeHints({
+      clock: connection.clock,
+      share: async (key) => {
+        const rows = await locks.tryToRun(sql.awaitFree, [locks.key, key])
+        if (rows instanceof Error) throw rows
+        return rows[0]?.[0] === 'true'
+      },
+      unshare: (keys) => locks.run(sql.stopAwaiting, [locks.key, arrayLiteral(keys)]),
+    })
+    connection.listener.sessions.set(locks.key, {
+      look: () => void this.#keep().catch(ignore),
+      freed: (key) => this.#hints.tell(key),
+    })
     locks.onEnd(() => this.#finish())
   }
 
@@ -75,6 +91,7 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       })
     if (this.#hasEnded) return { kind: 'gone' }
     void listener.ready()
+    this.#hints.tidy().catch(ignore)
     this.prolonged(since)
     const has = ({ attempt, grantId }: GrantedClaim) =>
       String(this.#claims.get(attempt)?.token ?? '') === grantId
@@ -111,6 +128,12 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
     const asked = this.#ask(claim, request)
     claim.settled = asked
     return this.#connection.lifetime.untilCut(asked, call)
+  }
+
+  onceFree(name: string, tell: () => void): () => void {
+    const key = this.#connection.keys.of(name)
+    // A key that is not known now was never asked for.
+    return this.#hasEnded || typeof key !== 'string' ? ignore : this.#hints.once(key, tell)
   }
 
   async abandon({ attempt }: Claim, call: Call): Promise<void> {
@@ -153,19 +176,18 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
 
   /** Goes on without its caller: the claim must be known, whatever the answer is. */
   async #ask(claim: SessionClaim, { note, owner }: AcquireRequest): Promise<AcquireResult<'fenced'>> {
-    const { mode, key, slot, name, id } = claim
+    const { key, name } = claim
     try {
-      const request = { isRelease: false, mode, key, slot, name, id, note, owner }
+      const request = { claim, isRelease: false, note, owner }
       const [kind, ...words] = (await this.#lane.ask(request, neverCancelled)).split(' ')
       if (this.#hasEnded) return { kind: 'session-gone' }
       if (kind === 'granted') {
-        claim.state = 'held'
-        claim.token = BigInt(words[0] ?? 0)
+        this.#claims.granted(claim, BigInt(words[0] ?? 0))
         const logged = BigInt(words[1] ?? 0)
         if (logged > this.#connection.loggedUpTo) this.#connection.loggedUpTo = logged
         return { kind: 'granted', grant: this.grantOf(claim, claim) }
       }
-      this.#claims.remove(claim)
+      this.#claims.refused(claim, kind === 'failed')
       if (kind === 'busy') return { kind: 'busy' }
       if (kind === 'collision') throw collision(name, words.join(' '), key)
       const [code, ...message] = words
@@ -180,14 +202,21 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
 
   /** Goes on without its caller, too. If it fails, the connection has ended, and the lock with it. */
   #free(claim: SessionClaim): Promise<void> {
-    const { mode, key, slot, name, id } = claim
     claim.state = 'leaving'
-    const freed = this.#lane.ask({ isRelease: true, mode, key, slot, name, id }, neverCancelled).then(ignore)
-    claim.settled = freed.finally(() => this.#claims.remove(claim))
+    const freed = this.#lane.ask({ claim, isRelease: true }, neverCancelled)
+    claim.settled = freed
+      .finally(() => this.#claims.remove(claim))
+      .then((answer) => this.#hints.freed(claim.key, answer === 'others-wait'))
     return claim.settled as Promise<void>
   }
 
+  /** The releases among them come first, here and at the server: an acquire may be for the same key. */
   async #send(requests: readonly Request[]): Promise<readonly string[]> {
+    const [first] = requests
+    if (requests.length === 1 && first?.claim.mode === 'exclusive') {
+      const answer = first.isRelease ? await this.#freeOne(first.claim) : await this.#takeOne(first)
+      if (answer !== undefined) return [answer]
+    }
     const { sql, namespace, loggedUpTo, keys } = this.#connection
     const releases = requests.filter(({ isRelease }) => isRelease)
     const acquires = requests.filter(({ isRelease }) => !isRelease)
@@ -196,11 +225,38 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
       namespace,
       String(loggedUpTo),
       keys.mayCollide,
-      releases.length === 0 ? null : JSON.stringify(releases),
-      acquires.length === 0 ? null : JSON.stringify(acquires),
+      releases.length === 0 ? null : JSON.stringify(releases.map(itemOf)),
+      acquires.length === 0 ? null : JSON.stringify(acquires.map(itemOf)),
     ])
-    let answered = 0
-    return requests.map(({ isRelease }) => (isRelease ? 'released' : String(rows[answered++]?.[0])))
+    let [released, acquired] = [0, releases.length]
+    return requests.map(({ isRelease }) => String(rows[isRelease ? released++ : acquired++]?.[0]))
+  }
+
+  /** Undefined: only `apply` can do it, or tell why it is busy. */
+  async #takeOne({ claim, note, owner }: Request): Promise<string | undefined> {
+    const { sql, loggedUpTo, keys } = this.#connection
+    const { key, slot, name, id } = claim
+    if (!slot.isWritten) return undefined
+    const own = [this.#locks.key, key, slot.no]
+    const parameters = [...own, String(loggedUpTo), name, id, note ?? null, owner ?? null]
+    const rows = await this.#locks.tryToRun(sql.take, parameters)
+    if (!(rows instanceof Error)) {
+      const [got, token, known] = rows[0] ?? []
+      if (token != null) return `granted ${token} ${known}`
+      // Without a record, the lock means nothing.
+      if (got === 'true') await this.#locks.run(sql.untake, own)
+      return got === 'true' || keys.mayCollide ? undefined : 'busy'
+    }
+    await this.#locks.run(sql.untake, own)
+    return `failed ${sqlStateOf(rows)} ${rows.message}. ${(rows as { hint?: string }).hint ?? ''}`
+  }
+
+  async #freeOne({ key, slot }: SessionClaim): Promise<string> {
+    const { sql } = this.#connection
+    const rows = await this.#locks.tryToRun(sql.free, [this.#locks.key, key])
+    if (!(rows instanceof Error)) return String(rows[0]?.[0])
+    await this.#locks.run(sql.untake, [this.#locks.key, key, slot.no])
+    return 'released'
   }
 
   /** From its sending on, the server waits for a whole TTL again. It also finds what an operator wants back. */
@@ -227,9 +283,14 @@ export class AdvisorySession extends SessionBase<'fenced'> implements BackendSes
   #finish(): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
-    this.#connection.listener.looks.delete(this.#locks.key)
+    this.#connection.listener.sessions.delete(this.#locks.key)
     this.#claims.clear()
     this.#lane.close()
     this.#onEnd()
   }
+}
+
+/** As the function in the database reads it. */
+function itemOf({ claim: { mode, key, slot, name, id }, isRelease, note, owner }: Request): object {
+  return isRelease ? { mode, key, slot: slot.no } : { mode, key, slot: slot.no, name, id, note, owner }
 }

@@ -1,5 +1,6 @@
 /** Every statement. What is sent often has a name, so that the server keeps its plan for the connection. */
-import { quoteIdentifier } from '../client/index.ts'
+import { quoteIdentifier, quoteText } from '../client/index.ts'
+import { CHANNEL, tellWaiters, waitersOf } from './schema.ts'
 
 export interface Statement {
   readonly text: string
@@ -9,8 +10,6 @@ export interface Statement {
 
 export type Statements = ReturnType<typeof statementsFor>
 
-export const FORCE_RELEASE_CHANNEL = 'holdfast_advisory'
-
 /** Without limits of its own, but for the TTL; with a plan that does not depend on how small a table was (T83, plans for small tables). */
 const SETTINGS = {
   synchronous_commit: 'on',
@@ -19,6 +18,7 @@ const SETTINGS = {
   enable_seqscan: 'off',
   // A scan that is switched off, where there is no other way, would count as so expensive that it is compiled first.
   jit: 'off',
+  plan_cache_mode: 'force_generic_plan',
   statement_timeout: '0',
   lock_timeout: '0',
   idle_in_transaction_session_timeout: '0',
@@ -35,6 +35,9 @@ export function statementsFor(schema: string) {
   const settings = Object.entries(SETTINGS).map(([name, value]) => `('${name}', '${value}')`)
   const leftMs = `(c.ttl_ms - CASE WHEN a.state = 'idle'
     THEN extract(epoch FROM clock_timestamp() - a.state_change) * 1000 ELSE 0 END)`
+  /** Of a record `h`. */
+  const isHeld = `EXISTS (SELECT FROM ${s}.advisory_locks me JOIN ${s}.advisory_locks l ON l.pid = me.pid AND l.granted
+    WHERE me.key = h.conn AND me.granted AND l.key = h.key)`
   const nowMs = 'extract(epoch FROM clock_timestamp()) * 1000'
   const locks = `WITH locks AS MATERIALIZED (SELECT * FROM ${s}.advisory_locks WHERE granted)`
   const holders = `${s}.advisory_holders h JOIN ${s}.advisory_connections c ON c.conn = h.conn
@@ -71,6 +74,46 @@ export function statementsFor(schema: string) {
     apply: {
       name: 'holdfast_apply',
       text: `SELECT ${s}.advisory_apply(${number(1)}, $2::text, ${number(3)}, $4::text::boolean, $5::text::json, $6::text::json)`,
+    },
+    /**
+     * conn, key, slot, up to which token the log is known to be on disk, name, id, note, owner: takes one exclusive lock, for which the
+     * slot has a record. If it fails, the lock may be taken all the same: `untake`.
+     */
+    take: {
+      name: 'holdfast_take',
+      text: `WITH tried AS MATERIALIZED (
+          SELECT CASE WHEN ${isMine} THEN pg_try_advisory_lock(${number(2)})::text ELSE 'gone' END AS got),
+        taken AS (
+          UPDATE ${s}.advisory_holders h SET key = CASE WHEN got = 'true' THEN ${number(2)} END,
+            token = CASE WHEN got = 'true' THEN nextval(${quoteText(`${s}.advisory_tokens`)}) ELSE h.token END,
+            since = clock_timestamp(), name = $5::text, id = $6::text, mode = 'exclusive', note = $7::text, owner = $8::text,
+            forced = NULL
+          FROM tried WHERE h.conn = ${number(1)} AND h.slot = $3::text::integer
+            AND (got = 'true' OR (got = 'false' AND h.key <> ${number(2)}))
+          RETURNING CASE WHEN got = 'true' THEN h.token END AS token,
+            CASE WHEN got = 'true' AND h.token > ${number(4)} THEN (SELECT last_value + log_cnt FROM ${s}.advisory_tokens) END AS known,
+            CASE WHEN got = 'true' AND h.token > ${number(4)} THEN pg_logical_emit_message(true, 'holdfast', '') END AS logged)
+        SELECT got, token::text, coalesce(known, ${number(4)})::text FROM tried LEFT JOIN taken ON true`,
+    },
+    /** conn, key, slot: gives up what a failed `take` may have got, and what the slot had */
+    untake: {
+      text: `WITH cleared AS (UPDATE ${s}.advisory_holders h SET key = NULL WHERE h.conn = ${number(1)} AND h.slot = $3::text::integer)
+        SELECT CASE WHEN ${isMine} THEN pg_advisory_unlock(${number(2)})::text ELSE 'gone' END`,
+    },
+    /** conn, key: gives one exclusive lock back, and tells the processes that wait for it */
+    free: {
+      name: 'holdfast_free',
+      text: `SELECT CASE WHEN NOT ${isMine} THEN 'gone' WHEN pg_advisory_unlock(${number(2)}) THEN ${tellWaiters(number(2))} ELSE 'released' END`,
+    },
+    /** conn, key: others that free it tell so from now on; false if one of them is looking at this moment */
+    awaitFree: {
+      name: 'holdfast_await_free',
+      text: `SELECT CASE WHEN ${isMine} THEN pg_try_advisory_lock_shared(${waitersOf(number(2))})::text ELSE 'gone' END`,
+    },
+    /** conn, keys: the end of that */
+    stopAwaiting: {
+      text: `SELECT CASE WHEN ${isMine}
+        THEN (SELECT count(pg_advisory_unlock_shared(${waitersOf('key')})) FROM unnest(${numbers(2)}) AS key)::text ELSE 'gone' END`,
     },
     /** conn: alive or gone, and then the records that an operator has marked */
     keep: {
@@ -109,17 +152,17 @@ export function statementsFor(schema: string) {
       text: `WITH call AS MATERIALIZED (SELECT ${nowMs} < $3::text::double precision AS in_time), marked AS (
         UPDATE ${s}.advisory_holders h SET forced = $4::text
         FROM call, unnest(${numbers(1)}, ${numbers(2)}) AS seen (conn, token)
-        WHERE call.in_time AND h.conn = seen.conn AND h.token = seen.token AND h.key IS NOT NULL RETURNING h.conn
+        WHERE call.in_time AND h.conn = seen.conn AND h.token = seen.token AND ${isHeld} RETURNING h.conn
       )
       SELECT CASE WHEN in_time THEN 'in time' ELSE 'late' END,
-        (SELECT count(pg_notify('${FORCE_RELEASE_CHANNEL}', m.conn::text)) FROM marked m)::text FROM call`,
+        (SELECT count(pg_notify('${CHANNEL}', m.conn::text)) FROM marked m)::text FROM call`,
     },
     /** conns, for how long it may take, tokens: whether all of them have ended; those that have freed the tokens go on (T78, late operators) */
     end: {
       text: `SELECT coalesce(bool_and(pg_terminate_backend(l.pid, $2::text::bigint)), true)
         FROM ${s}.advisory_locks l WHERE l.key = ANY (${numbers(1)}) AND l.granted AND EXISTS (
           SELECT FROM ${s}.advisory_holders h
-          WHERE h.conn = l.key AND h.token = ANY (${numbers(3)}) AND h.key IS NOT NULL)`,
+          WHERE h.conn = l.key AND h.token = ANY (${numbers(3)}) AND ${isHeld})`,
     },
   } satisfies Record<string, Statement>
 }
