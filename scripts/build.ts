@@ -6,13 +6,27 @@
 
 import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { dirname, join, resolve } from 'node:path'
-import { rolldown } from 'rolldown'
+import { type OutputOptions, rolldown } from 'rolldown'
 import { parseAst } from 'rolldown/parseAst'
-import { packages, pathFrom, root, tsc } from './lib/repository.ts'
+import { commandLinePath, libraryPath, packages, pathFrom, root, tsc } from './lib/repository.ts'
 import { entriesOf } from './lib/surface.ts'
 
 const LINE_LENGTH = 120
+
+const outputOptions: OutputOptions = {
+  format: 'esm',
+  entryFileNames: '[name].js',
+  // Bundlers of users read the annotations.
+  comments: { annotation: true, legal: false, jsdoc: false },
+  // The package stays small (pack.test.ts has the limit). Functions and classes keep their names for stack traces.
+  minify: {
+    compress: true,
+    mangle: { toplevel: true, keepNames: { function: true, class: true } },
+    codegen: { removeWhitespace: true },
+  },
+}
 
 for (const path of packages) {
   const files = await build(join(root, path))
@@ -24,6 +38,7 @@ async function build(folder: string): Promise<number> {
   const entries = entriesOf(folder).map(({ declarations }) => declarations)
   compileDeclarations(folder)
   const kept = new Set([...(await bundleModules(folder, entries)), ...reachable(entries)])
+  if (folder === join(root, libraryPath)) for (const path of await bundleCommandLine(dist)) kept.add(path)
   for (const entry of readdirSync(dist, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath, entry.name)
     if (entry.isFile() && !kept.has(path)) rmSync(path)
@@ -53,18 +68,9 @@ async function bundleModules(folder: string, entries: readonly string[]): Promis
     plugins: [{ name: 'no-comments-in-scripts', transform: withoutComments }],
   })
   const { output } = await bundle.write({
+    ...outputOptions,
     dir: dist,
-    format: 'esm',
-    entryFileNames: '[name].js',
     chunkFileNames: 'shared/[name].js',
-    // Bundlers of users read the annotations.
-    comments: { annotation: true, legal: false, jsdoc: false },
-    // The package stays small (pack.test.ts has the limit). Functions and classes keep their names for stack traces.
-    minify: {
-      compress: true,
-      mangle: { toplevel: true, keepNames: { function: true, class: true } },
-      codegen: { removeWhitespace: true },
-    },
     // Code that nearly all entry points need is one file.
     codeSplitting: {
       groups: [{ name: 'base', test: /[\\/]src[\\/](base|kit|locker|spi)/, minShareCount: 8 }],
@@ -72,6 +78,25 @@ async function bundleModules(folder: string, entries: readonly string[]): Promis
   })
   for (const { fileName } of output) breakLines(join(dist, fileName))
   return output.map(({ fileName }) => join(dist, fileName))
+}
+
+/** The command `holdfast`, with its parser in it. It imports the library by its public entry points, as any program does. */
+async function bundleCommandLine(library: string): Promise<string[]> {
+  const folder = join(root, commandLinePath)
+  const dir = join(library, 'cli')
+  const bundle = await rolldown({
+    input: { main: join(folder, 'src/main.ts') },
+    platform: 'node',
+    cwd: folder,
+    external: /^holdfast($|\/)/,
+  })
+  const { output } = await bundle.write({ ...outputOptions, dir, chunkFileNames: '[name].js' })
+  for (const { fileName } of output) breakLines(join(dir, fileName))
+  const parser = dirname(createRequire(join(folder, 'package.json')).resolve('commander'))
+  const { name, version, license } = JSON.parse(readFileSync(join(parser, 'package.json'), 'utf8'))
+  const notice = `# Third-party software in this folder\n\n## ${name} ${version} (${license})\n\n`
+  writeFileSync(join(dir, 'THIRD-PARTY.md'), notice + readFileSync(join(parser, 'LICENSE'), 'utf8'))
+  return [...output.map(({ fileName }) => fileName), 'THIRD-PARTY.md'].map((file) => join(dir, file))
 }
 
 /** Removes whole lines of comment from the Lua and SQL in a module, and shortens its indentation to one space. */

@@ -45,9 +45,9 @@ export const surface: TrapSection = {
       title:
         '`run` command: signals before and after acquisition, SIGKILL of the parent, grandchildren, exit code, loss while the child runs',
       seenIn: 'etcdctl, consul lock #9788, #2489',
-      core: { reason: 'the command line is not part of this release' },
+      core: { test: 'T57 SIGKILL of holdfast ends the command and its children' },
       backends: 'as core',
-      later: { later: ['command line'] },
+      later: { reason: 'the command line sees leases, not engines' },
     },
     {
       id: 'T58',

@@ -7,7 +7,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, pathFrom, root, sourcePackages } from '../lib/repository.ts'
 import { descendants, lineOf, parse, ts } from '../lib/syntax.ts'
 import { isSource } from './layers.ts'
 
@@ -105,7 +105,7 @@ function isReference(node: ts.Identifier): boolean {
 if (import.meta.main) {
   finish(
     'banned',
-    packages.flatMap((path) => checkBanned(join(root, path), path === libraryPath)),
+    sourcePackages.flatMap((path) => checkBanned(join(root, path), path === libraryPath)),
     'no time, randomness or output outside their files in core, engines, recipes and other packages',
   )
 }

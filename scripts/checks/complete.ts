@@ -8,7 +8,7 @@ import { join, matchesGlob } from 'node:path'
 import { backends, upcoming } from '../docs/trap-types.ts'
 import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, pathFrom, root, sourcePackages } from '../lib/repository.ts'
 import { descendants, importsOf, parse, ts } from '../lib/syntax.ts'
 import { isSource } from './layers.ts'
 
@@ -185,7 +185,7 @@ const generated = /(^|\/)(node_modules|dist|\.cache|\.git)(\/.*)?$/
  */
 export function checkPaths(
   repository: string,
-  folders: readonly string[] = packages,
+  folders: readonly string[] = sourcePackages,
   documents: readonly string[] = ['ARCHITECTURE.md', 'CONTRIBUTING.md'],
 ): Complaint[] {
   const bases = ['', ...folders.flatMap((path) => [path, `${path}/src`])]

@@ -7,7 +7,7 @@
 import { readFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
 import { type Complaint, finish } from '../lib/report.ts'
-import { filesUnder, libraryPath, packages, pathFrom, root } from '../lib/repository.ts'
+import { filesUnder, libraryPath, pathFrom, root, sourcePackages } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
 const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
@@ -182,7 +182,7 @@ function isSharedPart(target: string, file: string): boolean {
 }
 
 if (import.meta.main) {
-  const count = packages.flatMap((path) => filesUnder(join(root, path, 'src'), isSource)).length
-  const complaints = packages.flatMap((path) => checkPackage(path))
+  const count = sourcePackages.flatMap((path) => filesUnder(join(root, path, 'src'), isSource)).length
+  const complaints = sourcePackages.flatMap((path) => checkPackage(path))
   finish('layers', complaints, `the imports of ${count} files point downwards`)
 }

@@ -14,10 +14,11 @@ const MOST_FILES = 420
 
 /** How many packed bytes each part of the library may add. A new engine or recipe brings its own line. */
 const allowances: Readonly<Record<string, number>> = {
-  'core and kit': 90_500,
+  'core and kit': 92_500,
   documents: 58_000,
   testing: 64_000,
   'guards and lockfree': 9_500,
+  'command line': 60_000,
   memory: 9_500,
   sqlite: 35_000,
   redis: 58_500,

@@ -7,8 +7,14 @@ import { posix } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import type { BackendFolder } from './backends.ts'
 
-export const sharedParts = ['core and kit', 'documents', 'testing', 'guards and lockfree'] as const
-const [core, documents, testing, withoutEngine] = sharedParts
+export const sharedParts = [
+  'core and kit',
+  'documents',
+  'testing',
+  'guards and lockfree',
+  'command line',
+] as const
+const [core, documents, testing, withoutEngine, commandLine] = sharedParts
 
 export function bytesOfParts(
   files: readonly string[],
@@ -79,6 +85,7 @@ class Chunks {
       return own?.name ?? this.#engineOf(name)
     }
     if (layer === 'recipes' && name !== '') return `recipes/${stem(name)}`
+    if (layer === 'cli') return commandLine
     if (layer === 'guards' || layer === 'lockfree') return withoutEngine
     return layer === 'testing' ? testing : core
   }

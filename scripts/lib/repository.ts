@@ -10,6 +10,10 @@ export const libraryPath = 'packages/holdfast'
 export const library = join(root, libraryPath)
 /** The packages that are published, as paths from the root. The first is the library: layers, backends and recipes are its. */
 export const packages: readonly string[] = [libraryPath]
+/** A private package, which is bundled into the library as its `bin`. */
+export const commandLinePath = 'packages/cli'
+/** All packages that have sources of ours. */
+export const sourcePackages: readonly string[] = [...packages, commandLinePath]
 
 export const tsc = join(root, 'node_modules/typescript/bin/tsc')
 export const vitest = join(root, 'node_modules/vitest/vitest.mjs')

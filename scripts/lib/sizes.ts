@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Complaint } from './report.ts'
-import { libraryPath, packages, pathFrom, root } from './repository.ts'
+import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
 
 /**
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
@@ -17,6 +17,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/zookeeper/client': 1_592,
   'engines/zookeeper/locks': 1_593,
   'engines/memory': 1_011,
+  'packages/cli': 2_000,
   'engines/postgres/advisory': 1_939,
   'engines/postgres/client': 2_070,
   'engines/postgres/guard': 1_309,
@@ -49,7 +50,7 @@ export interface Part {
 /** The lines of .ts, .lua and .sql files, without tests and without `testing/`. */
 export function measureParts(): Part[] {
   const sums = new Map<string, Part>()
-  for (const path of packages) {
+  for (const path of sourcePackages) {
     const src = join(root, path, 'src')
     for (const entry of readdirSync(src, { recursive: true, withFileTypes: true })) {
       const file = pathFrom(src, join(entry.parentPath, entry.name))

@@ -1,0 +1,87 @@
+/**
+ * The command as a process, and its end together with us.
+ *
+ *   without a terminal   it leads a session and a group of its own, and all of the group is signalled
+ *   with a terminal      it stays in the foreground group, so that Ctrl-C and job control work; it alone is signalled
+ *
+ * A watchdog, a shell in a session of its own, reads from a pipe whose other end only we hold. We write the command's id, and a line
+ * when it has ended. If we are killed, the kernel closes the pipe, and the watchdog kills the command.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { EXIT, Exit } from './exits.ts'
+import { signalExit } from './signals.ts'
+import { say } from './terminal.ts'
+
+// dash takes no -- before the id of a group.
+const WATCHDOG = `trap '' HUP INT QUIT TERM USR1 USR2
+read -r target || exit
+read -r _ || kill -KILL "$target"`
+
+export class Child {
+  /** The exit code, as a shell would say it. Rejects if the command cannot be run. */
+  readonly ended: Promise<number>
+  readonly hasTerminal: boolean
+  readonly #watchdog: ChildProcess
+  #pid: number | undefined
+  #hasEnded = false
+
+  constructor(command: readonly string[], env: NodeJS.ProcessEnv) {
+    const [file = '', ...args] = command
+    this.hasTerminal = process.stdin.isTTY === true
+    const watchdog = startWatchdog()
+    const child = spawn(file, args, { stdio: 'inherit', env, detached: !this.hasTerminal })
+    this.#pid = child.pid
+    if (child.pid !== undefined) watchdog.stdin?.write(`${this.#target(child.pid)}\n`)
+    this.#watchdog = watchdog
+    this.ended = settled(child, file).finally(() => {
+      this.#hasEnded = true
+    })
+  }
+
+  /** Whether the command, or a process of its group, is still there. */
+  get isAlive(): boolean {
+    return this.hasTerminal ? !this.#hasEnded : this.send(0)
+  }
+
+  /** False: nobody is there to get it. */
+  send(signal: NodeJS.Signals | 0): boolean {
+    if (this.#pid === undefined || (this.hasTerminal && this.#hasEnded)) return false
+    try {
+      return process.kill(this.#target(this.#pid), signal)
+    } catch {
+      // It has ended meanwhile, or has taken other rights, which only its own user can signal.
+      return false
+    }
+  }
+
+  /** It has ended, or nobody waits for its end: the watchdog goes home. */
+  done(): void {
+    this.#watchdog.stdin?.end('\n')
+  }
+
+  #target(pid: number): number {
+    return this.hasTerminal ? pid : -pid
+  }
+}
+
+function startWatchdog(): ChildProcess {
+  const watchdog = spawn('/bin/sh', ['-c', WATCHDOG], { detached: true, stdio: ['pipe', 'ignore', 'ignore'] })
+  watchdog.on('error', ({ message }) =>
+    say(`no watchdog: ${message}. If holdfast is killed, the command goes on.`),
+  )
+  watchdog.stdin?.on('error', () => {})
+  watchdog.unref()
+  return watchdog
+}
+
+function settled(child: ChildProcess, file: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    child.on('exit', (code, signal) => resolve(signal === null ? (code ?? 0) : signalExit(signal)))
+    child.on('error', (error: NodeJS.ErrnoException) => {
+      const isMissing = error.code === 'ENOENT'
+      const what = isMissing ? 'was not found' : `cannot be run: ${error.message}`
+      const exitCode = isMissing ? EXIT.notFound : EXIT.notExecutable
+      reject(new Exit(exitCode, `${JSON.stringify(file)} ${what}.`, { cause: error }))
+    })
+  })
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env node
+/** The command `holdfast`. What a command needs is loaded when it is called. */
+import { readFileSync } from 'node:fs'
+import { withoutPassword } from './engine.ts'
+import { Exit, exitCodeOf, messageOf } from './exits.ts'
+import { program } from './program.ts'
+import { say } from './terminal.ts'
+
+// Node's own listener prints a warning for `node:sqlite`, and the stack's line with every other.
+process.removeAllListeners('warning')
+process.on('warning', ({ name, message }) => {
+  if (name !== 'ExperimentalWarning') say(message)
+})
+// The reader of a pipe may go: `holdfast ls | head -1`.
+process.stdout.on('error', () => process.exit(0))
+
+interface Asked {
+  readonly verbose?: boolean
+  readonly url?: string
+  readonly busyCode?: number
+}
+
+const manifest = new URL('../../package.json', import.meta.url)
+const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { readonly version: string }
+let asked: Asked = {}
+
+try {
+  const exitWith = (code: number) => {
+    process.exitCode = code
+  }
+  const holdfast = program({ version, exitWith })
+  holdfast.hook('preAction', (_, command) => {
+    asked = command.opts()
+  })
+  await holdfast.parseAsync()
+} catch (error) {
+  process.exitCode = exitCodeOf(error, asked.busyCode)
+  const message = error instanceof Exit && error.message === '' ? '' : messageOf(error)
+  if (message !== '') say(withoutPassword(message, asked))
+  if (asked.verbose && error instanceof Error)
+    process.stderr.write(`${withoutPassword(error.stack ?? '', asked)}\n`)
+}
+// Connections of a client that nobody could close must not keep a command that is over.
+process.stdout.write('', () => process.exit())

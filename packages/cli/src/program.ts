@@ -1,0 +1,214 @@
+/** The commands with their flags and examples. Help and `docs/cli.md` are made from this. */
+import { Argument, Command, InvalidArgumentError, Option } from 'commander'
+import { durationMs } from './durations.ts'
+import { EXIT, Exit } from './exits.ts'
+
+export interface ProgramHooks {
+  readonly version: string
+  readonly exitWith: (code: number) => void
+}
+
+function duration(text: string): number {
+  const ms = durationMs(text)
+  if (ms === undefined) throw new InvalidArgumentError('Write a duration as 500ms, 30s, 5m, 2h or 0.')
+  return ms
+}
+
+function waiting(text: string): number {
+  return text === 'forever' ? Number.POSITIVE_INFINITY : duration(text)
+}
+
+const integer = (min: number, max: number) => (text: string) => {
+  const value = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN
+  if (value >= min && value <= max) return value
+  throw new InvalidArgumentError(`Write a whole number from ${min} to ${max}.`)
+}
+
+const all = (text: string, before: readonly string[] = []) => [...before, text]
+
+const MOST_PERMITS = 1_000_000
+const flags = {
+  url: () => new Option('--url <url>', 'the engine, such as redis://cache:6379; otherwise HOLDFAST_URL'),
+  require: () =>
+    new Option(
+      '--require <what>',
+      'refuse an engine that is not `fenced` or not `cluster`; may be given twice',
+    ).argParser(all),
+  verbose: () => new Option('--verbose', 'show the stack of an error'),
+  json: () => new Option('--json', 'JSON lines, also on a terminal'),
+  ttl: () =>
+    new Option('--ttl <time>', 'how long the name stays taken when this machine dies; default 15s').argParser(
+      duration,
+    ),
+  stopIn: () =>
+    new Option(
+      '--stop-in <time>',
+      'how much of the lease is left when the command gets SIGTERM; at most a third of the TTL, default 5s',
+    ).argParser(duration),
+  note: () => new Option('--note <text>', 'shown to operators; default the file of the command'),
+  signKey: () =>
+    new Option(
+      '--sign-key-file <path>',
+      'sign HOLDFAST_FENCE: a file with the key’s id and its secret in base64',
+    ),
+  apiToken: () =>
+    new Option('--pass-api-token', 'leave HOLDFAST_API_TOKEN in the environment of the command'),
+}
+const engineFlags = [flags.url, flags.require, flags.verbose]
+const holdFlags = [flags.ttl, flags.stopIn, flags.note, flags.signKey, flags.apiToken, ...engineFlags]
+
+interface Definition {
+  readonly name: string
+  readonly summary: string
+  readonly description?: string
+  readonly arguments: readonly (readonly [name: string, what: string])[]
+  readonly options: readonly (() => Option)[]
+  readonly examples: readonly string[]
+  // biome-ignore lint/suspicious/noExplicitAny: commander hands over the arguments, and then the options, of each command
+  readonly act: (...given: any[]) => Promise<number>
+}
+
+const NAME = ['name', 'what is locked, such as nightly-report or account/42'] as const
+const COMMAND = ['command...', 'the command and its arguments, after --'] as const
+
+const definitions: readonly Definition[] = [
+  {
+    name: 'run',
+    summary: 'wait for a name, hold it, run a command, release it',
+    description:
+      'The command gets HOLDFAST_NAME, and on a fenced engine HOLDFAST_FENCING_TOKEN and HOLDFAST_FENCE. It is stopped before ' +
+      'another can have the name. Ends with the code of the command, or 128 + n if signal n ended it.',
+    arguments: [NAME, COMMAND],
+    options: [
+      () =>
+        new Option('--wait <time>', 'how long to wait for the name; 0 tries once, forever is allowed')
+          .default(30_000, '30s')
+          .argParser(waiting),
+      () => new Option('--shared', 'hold it together with other readers'),
+      () =>
+        new Option('--capacity <permits>', 'a semaphore with so many permits').argParser(
+          integer(1, MOST_PERMITS),
+        ),
+      () =>
+        new Option('--weight <permits>', 'take so many of them; default 1').argParser(
+          integer(1, MOST_PERMITS),
+        ),
+      () =>
+        new Option('--hold-at-least <time>', 'keep the name closed for so long after the grant').argParser(
+          duration,
+        ),
+      () => new Option('--max-hold <time>', 'stop the command after so long').argParser(duration),
+      () =>
+        new Option('-E, --busy-code <code>', 'exit code if the name was not granted; default 75').argParser(
+          integer(0, 255),
+        ),
+      ...holdFlags,
+    ],
+    examples: [
+      'holdfast run nightly-report --wait 0 -- ./report.sh',
+      'holdfast run deploy --wait 10m --max-hold 1h -- make deploy',
+      'holdfast run downloads --capacity 3 --wait forever -- ./fetch.sh',
+    ],
+    act: async (name, command, options) => (await import('./run.ts')).run(name, command, options),
+  },
+  {
+    name: 'elect',
+    summary: 'run a command on one of all machines, as long as it leads',
+    description:
+      'Campaigns, runs the command while it leads, stops it before leadership is given up, and campaigns again after a loss. Ends ' +
+      'when the command ends by itself.',
+    arguments: [NAME, COMMAND],
+    options: [
+      () => new Option('--value <text>', 'what `holdfast leader` shows, such as an address'),
+      ...holdFlags,
+    ],
+    examples: ['holdfast elect planner --value "$HOSTNAME:8080" -- ./planner'],
+    act: async (name, command, options) => (await import('./elect.ts')).elect(name, command, options),
+  },
+  {
+    name: 'leader',
+    summary: 'show who leads, its token and its value',
+    description: 'Ends with 1 if nobody leads.',
+    arguments: [NAME],
+    options: [flags.json, ...engineFlags],
+    examples: ['holdfast leader planner'],
+    act: async (name, options) => (await import('./elect.ts')).leader(name, options),
+  },
+  {
+    name: 'schedule',
+    summary: 'run a command at certain times, on one of all machines',
+    description:
+      'Stays in the foreground. Needs the package croner beside holdfast. The command also gets HOLDFAST_TICK.',
+    arguments: [NAME, COMMAND],
+    options: [
+      () => new Option('--cron <expression>', 'when, such as "0 3 * * *"').makeOptionMandatory(),
+      () =>
+        new Option(
+          '--tz <zone>',
+          'the zone of the expression, such as Europe/Berlin; default that of the machine',
+        ),
+      () =>
+        new Option(
+          '--policy <policy>',
+          'skip: no tick starts twice; rerun: a tick starts again until it has ended',
+        )
+          .choices(['skip', 'rerun'])
+          .default('skip'),
+      () => new Option('--allow-unfenced', 'allow an engine without fencing tokens'),
+      ...holdFlags,
+    ],
+    examples: ["holdfast schedule report --cron '0 3 * * *' --tz Europe/Berlin -- ./report.sh"],
+    act: async (name, command, options) => (await import('./schedule.ts')).schedule(name, command, options),
+  },
+]
+
+const EXIT_CODES = `Exit codes:
+  the command's own, or 128 + n if signal n ended it
+  64   bad usage, a bad URL, or refused by --require
+  69   the engine cannot be reached, or refuses us
+  70   a failure that has no other code
+  75   busy, or not granted within --wait (-E changes it)
+  79   the lease was lost, and the command was stopped
+  126  the command cannot be run
+  127  the command was not found`
+
+export function program({ version, exitWith }: ProgramHooks): Command {
+  const holdfast = new Command('holdfast')
+    .description('Locks for commands, over the engine that you already run.')
+    .helpCommand(false)
+    .version(version)
+    .addHelpText('after', `\n${EXIT_CODES}`)
+  for (const definition of definitions) holdfast.addCommand(commandOf(definition, exitWith))
+  for (const command of [holdfast, ...holdfast.commands]) strict(command)
+  return holdfast
+}
+
+function commandOf(definition: Definition, exitWith: ProgramHooks['exitWith']): Command {
+  const { name, summary, description, options, examples, act } = definition
+  const command = new Command(name).summary(summary).description(description ?? `${summary}.`)
+  for (const [argument, what] of definition.arguments)
+    command.addArgument(new Argument(/^[[<]/.test(argument) ? argument : `<${argument}>`, what))
+  for (const option of options) command.addOption(option())
+  command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  ${example}`).join('\n')}`)
+  // The command itself comes last, after the options.
+  return command.action(async (...given) => exitWith(await act(...given.slice(0, -1))))
+}
+
+/** Bad usage is one sentence and one code. */
+function strict(command: Command): void {
+  command.configureOutput({ outputError: () => {} })
+  command.exitOverride(({ exitCode, code, message }) => {
+    if (exitCode === 0) throw new Exit(0)
+    // It was called without a command, and the help has been shown.
+    if (code === 'commander.help') throw new Exit(EXIT.usage)
+    const sentence = message.replace(/^error: /, '').replaceAll(/\s*\n\s*/g, ' ')
+    throw new Exit(
+      EXIT.usage,
+      `${sentence}${/[.?)]$/.test(sentence) ? '' : '.'} See holdfast ${nameOf(command)}--help.`,
+    )
+  })
+}
+
+function nameOf(command: Command): string {
+  return command.parent === null ? '' : `${command.name()} `
+}

@@ -1,0 +1,46 @@
+/** Text for a terminal or a pipe. What others have stored is escaped before it is shown. */
+
+// Control characters, and those that turn the direction of what follows.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: escaping control characters is the purpose
+const unprintable = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g
+
+export function printable(text: string): string {
+  return text
+    .toWellFormed()
+    .replace(unprintable, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+export function out(line: string): void {
+  process.stdout.write(`${line}\n`)
+}
+
+/** One line on stderr, with the name of the program in front. */
+export function say(message: string): void {
+  process.stderr.write(`holdfast: ${printable(message)}\n`)
+}
+
+export function isTerminal(): boolean {
+  return process.stdout.isTTY === true
+}
+
+function hasColor(): boolean {
+  return isTerminal() && !process.env.NO_COLOR && process.env.TERM !== 'dumb'
+}
+
+export function bold(text: string): string {
+  return hasColor() ? `\u001b[1m${text}\u001b[22m` : text
+}
+
+/** Rows with a head, in columns as wide as they need to be. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const shown = rows.map((row) => row.map(printable))
+  const widths = head.map((title, column) =>
+    Math.max(title.length, ...shown.map((row) => row[column]?.length ?? 0)),
+  )
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd()
+  return [bold(line(head)), ...shown.map(line)].join('\n')
+}

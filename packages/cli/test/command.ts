@@ -1,0 +1,102 @@
+/** Runs the built command as a user would: as a process of its own, with an environment of its own. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { waitFor } from 'holdfast-lab/servers'
+import { onTestFinished } from 'vitest'
+
+const main = fileURLToPath(new URL('../../holdfast/dist/cli/main.js', import.meta.url))
+
+/** The same as `npx holdfast`, for a command line of a shell. */
+export const holdfast = `'${process.execPath}' '${main}'`
+
+export interface Ended {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface Started {
+  readonly process: ChildProcess
+  readonly ended: Promise<Ended>
+  kill(signal: NodeJS.Signals): void
+}
+
+export interface CommandOptions {
+  readonly env?: Readonly<Record<string, string>>
+  /** Default: `holdfast` itself. */
+  readonly through?: readonly string[]
+  readonly input?: boolean
+}
+
+export function start(
+  args: readonly string[],
+  { env = {}, through = [], input = false }: CommandOptions = {},
+): Started {
+  // The settings of the tests are not the program's.
+  const { PATH = '', HOME = '', NODE_COMPILE_CACHE: cache = '' } = process.env
+  const [file = '', ...rest] = [...through, process.execPath, main, ...args]
+  const child = spawn(file, rest, {
+    env: { PATH, HOME, NODE_COMPILE_CACHE: cache, ...env },
+    stdio: [input ? 'pipe' : 'ignore', 'pipe', 'pipe'],
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => (stdout += text))
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.on('error', reject)
+    child.on('close', (code) => resolve({ code, stdout, stderr }))
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  return { process: child, ended, kill: (signal) => void child.kill(signal) }
+}
+
+export function run(args: readonly string[], options?: CommandOptions): Promise<Ended> {
+  return start(args, options).ended
+}
+
+/** Removed when the test is over. */
+export function newFolder(): string {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'holdfast-cli-')))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+/** A file of a command under test, and what it has written there so far. */
+export class Trace {
+  readonly path = join(newFolder(), 'trace')
+
+  get lines(): readonly string[] {
+    return existsSync(this.path) ? readFileSync(this.path, 'utf8').split('\n').slice(0, -1) : []
+  }
+
+  async has(line: string): Promise<void> {
+    await waitFor(`${line} in the trace`, async () => this.lines.includes(line) || null)
+  }
+
+  /** The id of a process that the command has written. */
+  async pid(label: string): Promise<number> {
+    const found = await waitFor(
+      label,
+      async () => this.lines.find((line) => line.startsWith(`${label} `)) ?? null,
+    )
+    return Number(found.split(' ')[1])
+  }
+}
+
+/** Gone, or a zombie whose parent does not look. */
+export async function gone(pid: number): Promise<void> {
+  await waitFor(`the end of ${pid}`, async () => !isRunning(pid) || null)
+}
+
+export function isRunning(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2))
+  } catch {
+    return false
+  }
+}
