@@ -24,6 +24,11 @@ const integer = (min: number, max: number) => (text: string) => {
   throw new InvalidArgumentError(`Write a whole number from ${min} to ${max}.`)
 }
 
+function token(text: string): bigint {
+  if (/^[1-9]\d{0,18}$/.test(text)) return BigInt(text)
+  throw new InvalidArgumentError('Write the token as a number.')
+}
+
 const all = (text: string, before: readonly string[] = []) => [...before, text]
 
 const MOST_PERMITS = 1_000_000
@@ -56,6 +61,8 @@ const flags = {
 }
 const engineFlags = [flags.url, flags.require, flags.verbose]
 const holdFlags = [flags.ttl, flags.stopIn, flags.note, flags.signKey, flags.apiToken, ...engineFlags]
+
+const lookFlags = [flags.json, ...engineFlags]
 
 interface Definition {
   readonly name: string
@@ -162,6 +169,62 @@ const definitions: readonly Definition[] = [
   },
 ]
 
+const PREFIX = ['[prefix]', 'the names that start with it; default all'] as const
+
+const looks: readonly Definition[] = [
+  {
+    name: 'ls',
+    summary: 'show who holds what, since when, and who waits',
+    arguments: [PREFIX],
+    options: lookFlags,
+    examples: ['holdfast ls', 'holdfast ls account/ | jq -r .name'],
+    act: async (prefix, options) => (await import('./looking.ts')).ls(prefix, options),
+  },
+  {
+    name: 'show',
+    summary: 'say what is going on with a name: holders, waiters, data',
+    arguments: [NAME],
+    options: lookFlags,
+    examples: ['holdfast show nightly-report'],
+    act: async (name, options) => (await import('./looking.ts')).show(name, options),
+  },
+  {
+    name: 'watch',
+    summary: 'follow what happens to names',
+    description: 'Draws the table of ls again after changes; in a pipe it prints each event as it comes.',
+    arguments: [PREFIX],
+    options: lookFlags,
+    examples: ['holdfast watch', 'holdfast watch account/ --json'],
+    act: async (prefix, options) => (await import('./looking.ts')).watch(prefix, options),
+  },
+  {
+    name: 'release',
+    summary: 'end one holder, as an operator',
+    description:
+      'Ends exactly the holder that it has shown. Asks on a terminal, and wants --yes elsewhere. Ends with 1 if there is no such holder.',
+    arguments: [NAME],
+    options: [
+      () =>
+        new Option('--token <token>', 'the holder with this fencing token').argParser(token).conflicts('id'),
+      () => new Option('--id <id>', 'the holder with this id, which `holdfast show` prints'),
+      () =>
+        new Option('--reason <text>', 'why; it is recorded, and told to the holder').makeOptionMandatory(),
+      () => new Option('--yes', 'do not ask'),
+      ...engineFlags,
+    ],
+    examples: ["holdfast release nightly-report --token 4711 --reason 'host is gone, ticket 1234'"],
+    act: async (name, options) => (await import('./release.ts')).release(name, options),
+  },
+  {
+    name: 'server',
+    summary: 'start the lock server, the package holdfast-server',
+    arguments: [['[arguments...]', 'its own arguments, after --']],
+    options: [flags.verbose],
+    examples: ['holdfast server -- --help'],
+    act: async (given) => (await import('./server.ts')).server(given),
+  },
+]
+
 const EXIT_CODES = `Exit codes:
   the command's own, or 128 + n if signal n ended it
   64   bad usage, a bad URL, or refused by --require
@@ -178,7 +241,7 @@ export function program({ version, exitWith }: ProgramHooks): Command {
     .helpCommand(false)
     .version(version)
     .addHelpText('after', `\n${EXIT_CODES}`)
-  for (const definition of definitions) holdfast.addCommand(commandOf(definition, exitWith))
+  for (const definition of [...definitions, ...looks]) holdfast.addCommand(commandOf(definition, exitWith))
   for (const command of [holdfast, ...holdfast.commands]) strict(command)
   return holdfast
 }

@@ -27,6 +27,9 @@ function hasColor(): boolean {
   return isTerminal() && !process.env.NO_COLOR && process.env.TERM !== 'dumb'
 }
 
+/** Clears a terminal, and goes to its first line. */
+export const clear = '\u001b[2J\u001b[H'
+
 export function bold(text: string): string {
   return hasColor() ? `\u001b[1m${text}\u001b[22m` : text
 }

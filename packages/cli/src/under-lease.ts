@@ -11,6 +11,7 @@
 import type { Clock, LeaseBase } from 'holdfast'
 import { Child } from './child.ts'
 import { EXIT } from './exits.ts'
+import { pause } from './pause.ts'
 import type { Signals } from './signals.ts'
 import { say } from './terminal.ts'
 
@@ -85,8 +86,4 @@ export async function runUnderLease(
 /** Its time was over before this process noticed. Else the engine has told of the loss. */
 function isTooLate(reason: string | undefined): boolean {
   return reason === 'expired' || reason === 'unreachable' || reason === 'max-hold'
-}
-
-export function pause(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => clock.setTimer(ms, resolve, { keepsProcessAlive: true }))
 }

@@ -58,6 +58,11 @@ export function run(args: readonly string[], options?: CommandOptions): Promise<
   return start(args, options).ended
 }
 
+/** For `through`: the command on a terminal of its own. What follows on the command line is for nobody. */
+export function onTerminal(command: string): readonly string[] {
+  return ['sh', '-c', 'exec script --quiet --return --command "$0" /dev/null', command]
+}
+
 /** Removed when the test is over. */
 export function newFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'holdfast-cli-')))

@@ -6,7 +6,7 @@ import { openLocker, parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { gone, holdfast, isRunning, newFolder, run, start, Trace } from './command.ts'
+import { gone, holdfast, isRunning, newFolder, onTerminal, run, start, Trace } from './command.ts'
 
 let env: Record<string, string>
 let trace: Trace
@@ -302,11 +302,6 @@ describe('engines', () => {
     expect(await ran(`etcd://127.0.0.1:${member?.port}`)).toMatch(/^x\|\d+$/)
   })
 })
-
-/** What follows on the command line is for nobody. */
-function onTerminal(command: string): readonly string[] {
-  return ['sh', '-c', 'exec script --quiet --return --command "$0" /dev/null', command]
-}
 
 function childrenOf(pid: number): number[] {
   const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' })

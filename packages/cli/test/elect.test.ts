@@ -1,0 +1,106 @@
+/** `elect`, `leader` and `schedule`, with real processes. */
+import { join } from 'node:path'
+import { type AnyLocker, openLocker } from 'holdfast'
+import { waitFor } from 'holdfast-lab/servers'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { newFolder, run, start, Trace } from './command.ts'
+
+let env: Record<string, string>
+let locker: AnyLocker
+let trace: Trace
+beforeEach(async () => {
+  trace = new Trace()
+  env = { HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}`, TRACE: trace.path }
+  locker = await openLocker(env.HOLDFAST_URL ?? '')
+  onTestFinished(() => locker.close())
+})
+const shell = (script: string) => ['--', 'sh', '-c', script]
+const forever = 'while :; do sleep 0.02; done'
+
+describe('an election', () => {
+  test('the command runs on one; the next one leads when it has ended; leader shows who, with the value', async () => {
+    const work = (label: string) =>
+      `trap 'echo "end ${label}" >>"$TRACE"; exit 5' TERM; echo "begin ${label}" >>"$TRACE"; ${forever}`
+    const first = start(['elect', 'x', '--value', 'a:1', ...shell(work('a'))], { env })
+    await trace.has('begin a')
+    const second = start(['elect', 'x', '--value', 'b:1', ...shell(work('b'))], { env })
+    const waiters = async () => (await locker.inspect('x'))?.waiters.length
+    await waitFor('the second campaigns', async () => (await waiters()) === 1 || null)
+    const { stdout } = await run(['leader', 'x'], { env })
+    expect(JSON.parse(stdout)).toMatchObject({ value: 'a:1', token: expect.any(String) })
+    first.kill('SIGTERM')
+    expect((await first.ended).code).toBe(5)
+    await trace.has('begin b')
+    expect(trace.lines).toEqual(['begin a', 'end a', 'begin b'])
+    second.kill('SIGTERM')
+    await second.ended
+    expect(await run(['leader', 'x'], { env })).toMatchObject({ code: 1, stdout: 'null\n' })
+  })
+
+  test('T53 a command whose lease is lost is stopped first, and then there is another campaign', async () => {
+    const script = `trap 'exit 0' TERM; echo "term $HOLDFAST_FENCING_TOKEN" >>"$TRACE"; ${forever}`
+    const flags = ['--ttl', '900ms', '--stop-in', '300ms']
+    const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
+    await trace.has('term 1')
+    await locker.forceRelease('x', { all: true, reason: 'a test' })
+    await waitFor('another term', async () => trace.lines.length === 2 || null)
+    leading.kill('SIGTERM')
+    expect((await leading.ended).code).toBe(0)
+  })
+
+  test('a signal that comes while a lost term is wound down ends the election', async () => {
+    const script = `trap 'echo term >>"$TRACE"' TERM; echo begin >>"$TRACE"; ${forever}`
+    const leading = start(['elect', 'x', '--ttl', '3s', '--stop-in', '1s', ...shell(script)], { env })
+    await trace.has('begin')
+    await locker.forceRelease('x', { all: true, reason: 'a test' })
+    await trace.has('term')
+    leading.kill('SIGTERM')
+    expect((await leading.ended).code).toBe(143)
+    expect(trace.lines.filter((line) => line === 'begin')).toHaveLength(1)
+  })
+
+  test('a signal during the campaign ends it, and nothing stays queued', async () => {
+    const held = await locker.acquire('x')
+    const campaigning = start(['elect', 'x', '--', 'true'], { env })
+    const waiters = async () => (await locker.inspect('x'))?.waiters.length
+    await waitFor('it campaigns', async () => (await waiters()) === 1 || null)
+    campaigning.kill('SIGTERM')
+    expect((await campaigning.ended).code).toBe(143)
+    expect(await waiters()).toBe(0)
+    await held.release()
+  })
+})
+
+describe('a schedule', () => {
+  test('each tick runs on one of two, with its time, until a signal comes', async () => {
+    const flags = [
+      'schedule',
+      'x',
+      '--cron',
+      '* * * * * *',
+      '--tz',
+      'UTC',
+      ...shell('echo "$HOLDFAST_TICK" >>"$TRACE"'),
+    ]
+    const both = [start(flags, { env }), start(flags, { env })]
+    await waitFor('two ticks', async () => trace.lines.length >= 2 || null)
+    for (const one of both) one.kill('SIGTERM')
+    expect((await Promise.all(both.map(({ ended }) => ended))).map(({ code }) => code)).toEqual([143, 143])
+    expect(new Set(trace.lines).size).toBe(trace.lines.length)
+    expect(trace.lines[0]).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z$/)
+  })
+
+  test('a failure of the command is told, and a signal to it ends the schedule', async () => {
+    const failing = start(['schedule', 'x', '--cron', '* * * * * *', ...shell('exit 3')], { env })
+    let told = ''
+    failing.process.stderr?.on('data', (text: string) => (told += text))
+    await waitFor('the failure', async () => told.includes('ended with 3') || null)
+    failing.kill('SIGTERM')
+    expect((await failing.ended).code).toBe(143)
+    const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${forever}`
+    const running = start(['schedule', 'y', '--cron', '* * * * * *', ...shell(script)], { env })
+    await trace.has('begin')
+    running.kill('SIGTERM')
+    expect((await running.ended).code).toBe(143)
+  })
+})
