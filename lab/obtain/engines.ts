@@ -1,4 +1,4 @@
-// Programs that the lab needs from the outside: the servers, and two tools. One table, so that the finder, the installer
+// Programs that the lab needs from the outside: the servers, and three tools. One table, so that the finder, the installer
 // and the sentence that tells a person what to install cannot disagree.
 
 export const engines = [
@@ -11,7 +11,7 @@ export const engines = [
   'azurite',
   'radosgw',
 ] as const
-export const tools = ['gcc', 'spin'] as const
+export const tools = ['gcc', 'prometheus', 'spin'] as const
 
 export type Engine = (typeof engines)[number]
 export type Tool = (typeof tools)[number]
@@ -74,6 +74,11 @@ export const recipes: Readonly<Record<Needed, Recipe>> = {
     versionArguments: ['--version'],
   },
   gcc: { programs: ['gcc'], debian: ['gcc', 'libc6-dev'], versionArguments: ['--version'] },
+  prometheus: {
+    programs: ['promtool', 'prometheus'],
+    debian: ['prometheus'],
+    versionArguments: ['--version'],
+  },
   spin: { programs: ['spin'], debian: ['spin'], versionArguments: ['-V'] },
 }
 

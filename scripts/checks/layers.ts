@@ -10,7 +10,18 @@ import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, libraryPath, pathFrom, root, sourcePackages } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
 
-const everything = ['base', 'kit', 'locker', 'spi.ts', 'engines', 'guards', 'lockfree', 'open.ts', 'recipes']
+const everything = [
+  'base',
+  'kit',
+  'locker',
+  'spi.ts',
+  'engines',
+  'guards',
+  'lockfree',
+  'open.ts',
+  'recipes',
+  'telemetry',
+]
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
   // All layers import these.
@@ -27,6 +38,8 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   engines: { may: ['base', 'kit', 'spi.ts', 'guards', 'lockfree'] },
   // They use the public Locker and never know an engine.
   recipes: { may: ['base'] },
+  // Over the events, and around the public Locker.
+  telemetry: { may: ['base'] },
   'open.ts': { may: ['base', 'kit', 'locker', 'spi.ts', 'engines'] },
   'index.ts': { may: everything },
   testing: { may: [...everything, 'index.ts'] },

@@ -18,7 +18,11 @@ const allowances: Readonly<Record<string, number>> = {
   documents: 58_000,
   testing: 64_000,
   'guards and lockfree': 9_500,
+<<<<<<< HEAD
   'command line': 60_000,
+=======
+  telemetry: 15_000,
+>>>>>>> 55f3b2fc (Telemetry: one table of metrics for Prometheus and OpenTelemetry, spans, logs)
   memory: 9_500,
   sqlite: 35_000,
   redis: 58_500,
@@ -133,7 +137,7 @@ describe('package', () => {
     const { files } = packedAs(path)
     const others = files.filter((path) => !/^(dist|docs)\//.test(path))
     expect(others.sort()).toEqual(['LICENSE', 'README.md', 'package.json'])
-    expect(files.filter((path) => !/\.(js|d\.ts|md|json)$|^LICENSE$/.test(path))).toEqual([])
+    expect(files.filter((path) => !/\.(js|d\.ts|md|json|yml)$|^LICENSE$/.test(path))).toEqual([])
     expect(files.filter((path) => /\.test(-d)?\./.test(path))).toEqual([])
   })
 

@@ -12,9 +12,15 @@ export const sharedParts = [
   'documents',
   'testing',
   'guards and lockfree',
+<<<<<<< HEAD
   'command line',
 ] as const
 const [core, documents, testing, withoutEngine, commandLine] = sharedParts
+=======
+  'telemetry',
+] as const
+const [core, documents, testing, withoutEngine, telemetry] = sharedParts
+>>>>>>> 55f3b2fc (Telemetry: one table of metrics for Prometheus and OpenTelemetry, spans, logs)
 
 export function bytesOfParts(
   files: readonly string[],
@@ -76,6 +82,7 @@ class Chunks {
 
   #partOfPath(file: string): string {
     const [folder, layer = '', name = ''] = file.split('/')
+    if (layer === telemetry) return telemetry
     if (folder !== 'dist') {
       const page = { backends: stem(name), recipes: `recipes/${stem(name)}` }[layer] ?? ''
       return this.#pages.has(page) ? page : documents

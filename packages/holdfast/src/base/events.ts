@@ -4,7 +4,8 @@
  */
 import { type Channel, channel } from 'node:diagnostics_channel'
 import type { Mode } from '../spi.ts'
-import type { LossReason } from './errors.ts'
+import { callSafely } from './call-safely.ts'
+import { isHoldfastError, type LossReason } from './errors.ts'
 import { inNeutralContext } from './neutral-context.ts'
 import { checkOneOf } from './options.ts'
 import { tokensAsText } from './tokens-as-text.ts'
@@ -65,6 +66,7 @@ export interface HoldfastEvents {
     readonly namespace: string
     readonly leases: number
     readonly error: unknown
+    readonly tookMs: number
   }
   jeopardy: AboutLease & { readonly remainingMs: number }
   lost: AboutLease & {
@@ -161,6 +163,7 @@ export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 's
 export interface WarningCodes {
   HOLDFAST_PARTITIONS: true
   HOLDFAST_SCHEDULE: true
+  HOLDFAST_TELEMETRY: true
 }
 
 /** A warning's subject. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */
@@ -220,19 +223,37 @@ export function emit<K extends EventKind>(kind: K, event: HoldfastEvents[K]): vo
   else inNeutralContext(() => to.publish(event))
 }
 
+/** How an acquiring call ended that threw, and not because its time was over. */
+export function outcomeOfFailure(
+  error: unknown,
+  signal: AbortSignal | undefined,
+): HoldfastEvents['failed']['outcome'] {
+  const isAborted = signal?.aborted && error === signal.reason
+  if (isAborted || isHoldfastError(error, 'CLOSED')) return 'cancelled'
+  return isHoldfastError(error, 'QUEUE_FULL') ? 'queue-full' : 'failed'
+}
+
+/** Listeners that count warnings and show them to nobody, so that the process is warned all the same. */
+export const warningCounters = new Set<(event: HoldfastEvents['warning']) => void>()
+
+function count(event: HoldfastEvents['warning']): void {
+  for (const counter of warningCounters) callSafely(() => counter(event))
+}
+
 const toldToProcess = new Set<WarningCode>()
 
 /** A dangerous set-up must not go unnoticed: without a listener it becomes a warning of the process, once for each code. */
 export function warn(event: HoldfastEvents['warning']): void {
-  if (!hasListeners('warning')) {
-    if (toldToProcess.has(event.code)) return
-    toldToProcess.add(event.code)
+  if (!hasListeners('warning') && toldToProcess.has(event.code)) count(event)
+  else {
+    if (!hasListeners('warning')) toldToProcess.add(event.code)
+    warnAgain(event, 'It is not repeated.')
   }
-  warnAgain(event, 'It is not repeated.')
 }
 
 /** The same for a failure: each of them is told. `remark`: what a warning of the process says besides. */
 export function warnAgain(event: HoldfastEvents['warning'], remark = ''): void {
+  count(event)
   if (hasListeners('warning')) {
     emit('warning', event)
     return

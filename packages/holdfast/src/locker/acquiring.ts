@@ -4,8 +4,8 @@
  */
 
 import { Cancellation } from '../base/cancellation.ts'
-import { AcquireTimeoutError, ClosedError, isHoldfastError } from '../base/errors.ts'
-import { type AboutAttempt, emit, hasListeners } from '../base/events.ts'
+import { AcquireTimeoutError, ClosedError } from '../base/errors.ts'
+import { type AboutAttempt, emit, hasListeners, outcomeOfFailure } from '../base/events.ts'
 import type { Backend, Fencing } from '../spi.ts'
 import { backOff } from './back-off.ts'
 import { noAnswer } from './call.ts'
@@ -202,9 +202,7 @@ export class Acquiring<F extends Fencing> {
 
   #noteFailure(wanted: Wanted, error: unknown, { startMs, signal, final }: FailedCall): void {
     if (!hasListeners('failed')) return
-    const isAborted = signal?.aborted && error === signal.reason
-    const refused = isHoldfastError(error, 'QUEUE_FULL') ? 'queue-full' : 'failed'
-    const outcome = isAborted || isHoldfastError(error, 'CLOSED') ? 'cancelled' : refused
+    const outcome = outcomeOfFailure(error, signal)
     emit('failed', { ...this.#about(wanted), error, final, outcome, waitedMs: this.#waitedMs(startMs) })
   }
 

@@ -146,7 +146,7 @@ export class KeepAlives<F extends Fencing> {
     // Handled here; a caller of `renew` gets it as well (T30).
     done.catch((error: unknown) => {
       this.#landed(number)
-      this.#failed(error, held)
+      this.#failed(error, held, sentMs)
     })
     return this.#flight
   }
@@ -196,9 +196,11 @@ export class KeepAlives<F extends Fencing> {
     terms.judgeAll()
   }
 
-  #failed(error: unknown, held: readonly LeaseRecord[]): void {
+  #failed(error: unknown, held: readonly LeaseRecord[], sentMs: number): void {
     if (!this.#terms.isOpen()) return
-    if (hasListeners('renewal-failed')) emit('renewal-failed', { ...this.#about, leases: held.length, error })
+    const tookMs = this.#context.clock.monotonicMs() - sentMs
+    if (hasListeners('renewal-failed'))
+      emit('renewal-failed', { ...this.#about, leases: held.length, error, tookMs })
     for (const lease of held) lease.jeopardize(error)
     this.#schedule.soon()
   }

@@ -1,0 +1,214 @@
+/** Spans with the real SDK of OpenTelemetry. */
+import assert from 'node:assert/strict'
+import { context, SpanStatusCode, trace } from '@opentelemetry/api'
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
+import {
+  BasicTracerProvider,
+  InMemorySpanExporter,
+  type ReadableSpan,
+  SimpleSpanProcessor,
+} from '@opentelemetry/sdk-trace-base'
+import { afterAll, beforeAll, test } from 'vitest'
+import { createRig } from '../../test/rig.ts'
+import { sleep } from '../base/clock.ts'
+import type { Locker } from '../base/types.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
+import { traceLocker } from './spans.ts'
+
+beforeAll(() => void context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable()))
+afterAll(() => context.disable())
+
+function stage() {
+  const exporter = new InMemorySpanExporter()
+  const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] })
+  const tracer = provider.getTracer('test')
+  const rig = createRig()
+  const failing = new Set<string>()
+  const wrap: NonNullable<Parameters<typeof rig.locker>[0]>['wrap'] = (backend) =>
+    faultyBackend(backend, {
+      plan: ({ kind }) => (failing.has(kind) ? { kind: 'error-before', error: new Error('planted') } : null),
+    })
+  const traced = traceLocker<Locker<'fenced'>>(rig.locker({ wrap, holder: 'ours' }), { tracer })
+  const spans = () => exporter.getFinishedSpans()
+  const named = (name: string) => spans().filter((span) => span.name === name)
+  const one = (name: string): ReadableSpan => {
+    const [span, ...more] = named(name)
+    assert.ok(span !== undefined && more.length === 0, `one ${name} of ${spans().map((each) => each.name)}`)
+    return span
+  }
+  /** Runs it in a span of the user's. */
+  const request = <T>(name: string, run: () => Promise<T>): Promise<T> =>
+    tracer.startActiveSpan(name, async (span) => {
+      try {
+        return await run()
+      } finally {
+        span.end()
+      }
+    })
+  return { ...rig, failing, tracer, traced, spans, named, one, request }
+}
+
+const parentOf = (span: ReadableSpan) => span.parentSpanContext?.spanId
+const idOf = (span: ReadableSpan) => span.spanContext().spanId
+
+test('the user’s span in the body is a child of the hold span, also of two at once, one of which had to wait', async () => {
+  const { traced, tracer, clock, one, named, request } = stage()
+  const work = (name: string) =>
+    request(`request ${name}`, () =>
+      traced.withLease('x', async () => {
+        await sleep(clock, 500)
+        tracer.startSpan(`work ${name}`).end()
+      }),
+    )
+  const both = Promise.all([work('a'), work('b')])
+  await clock.advance(2_000)
+  await both
+  const holds = named('holdfast hold')
+  for (const name of ['a', 'b']) {
+    const hold = holds.find((span) => idOf(span) === parentOf(one(`work ${name}`)))
+    assert.ok(hold !== undefined, 'the parent is a hold')
+    assert.equal(parentOf(hold), idOf(one(`request ${name}`)))
+  }
+  assert.equal(holds.length, 2)
+})
+
+test('wait and hold are siblings below the caller’s span, with what is known of the lease', async () => {
+  const { traced, one, request } = stage()
+  let token = 0n
+  const result = await request('request', () =>
+    traced.withLease('x', { mode: 'shared' }, async (lease) => {
+      token = lease.fence.token
+      return 7
+    }),
+  )
+  assert.equal(result, 7)
+  const [outer, acquire, hold] = [one('request'), one('holdfast acquire'), one('holdfast hold')]
+  assert.deepEqual([parentOf(acquire), parentOf(hold)], [idOf(outer), idOf(outer)])
+  const about = {
+    'holdfast.backend': 'memory',
+    'holdfast.namespace': 'default',
+    'holdfast.name': 'x',
+    'holdfast.mode': 'shared',
+    'holdfast.token': token.toString(),
+  }
+  assert.deepEqual(acquire.attributes, { ...about, 'holdfast.outcome': 'granted' })
+  assert.deepEqual(hold.attributes, about)
+  assert.deepEqual([acquire.status.code, hold.status.code], [SpanStatusCode.UNSET, SpanStatusCode.UNSET])
+})
+
+test('each way to acquire has a span with its outcome', async () => {
+  const { traced, named, clock, failing } = stage()
+  const lease = await traced.acquire('a')
+  assert.equal(await traced.tryAcquire('a'), null)
+  const late = assert.rejects(traced.acquire('a', { waitMs: 500 }), { code: 'ACQUIRE_TIMEOUT' })
+  await assert.rejects(traced.acquire('a', { maxWaiters: 0 }), { code: 'QUEUE_FULL' })
+  const stop = new AbortController()
+  const cancelled = assert.rejects(traced.acquire('a', { signal: stop.signal }), /enough/)
+  stop.abort(new Error('enough'))
+  await cancelled
+  await clock.advance(1_000)
+  await late
+  await assert.rejects(traced.acquire('', {}), { code: 'INVALID_ARGUMENT' })
+  const stages = named('holdfast acquire').map(({ attributes }) => attributes['holdfast.outcome'])
+  assert.deepEqual(stages, ['granted', 'busy', 'queue-full', 'cancelled', 'timed-out', 'failed'])
+  const [granted, busy, full] = named('holdfast acquire').map(({ status }) => status)
+  assert.deepEqual([granted?.code, busy?.code], [SpanStatusCode.UNSET, SpanStatusCode.UNSET])
+  assert.equal(full?.code, SpanStatusCode.ERROR)
+  assert.match(full?.message ?? '', /queue/i)
+  assert.deepEqual(named('holdfast hold'), [], 'a lease of acquire has no hold span: its body is not ours')
+  await traced.acquirePermits('p', { capacity: 2 })
+  await traced.tryAcquirePermits('p', { capacity: 2 })
+  await traced.acquireAll(['d', 'c'])
+  const last = named('holdfast acquire').slice(-3)
+  assert.deepEqual(
+    last.map(({ attributes }) => [attributes['holdfast.name'], attributes['holdfast.mode']]),
+    [
+      ['p', 'permits'],
+      ['p', 'permits'],
+      [['d', 'c'], 'exclusive'],
+    ],
+  )
+  assert.equal(failing.size, 0)
+  await lease.release()
+})
+
+test('jeopardy is an event of the hold span, and a loss its error, in its own trace', async () => {
+  const { traced, one, named, clock, failing, request, tracer } = stage()
+  const heard: number[] = []
+  const running = request('first', () =>
+    traced.withLease('x', { onJeopardy: (ms) => heard.push(ms) }, async (lease) => {
+      await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
+      // Whatever is active when the loss is found, the callbacks run in none of it.
+      tracer.startSpan('after the loss').end()
+    }),
+  )
+  await clock.settle()
+  failing.add('keepAlive')
+  // Another request is at it while the timer finds the loss.
+  const outcome = assert.rejects(running, { code: 'LEASE_LOST', reason: 'unreachable' })
+  await request('second', () => clock.advance(20_000))
+  await outcome
+  const hold = one('holdfast hold')
+  assert.deepEqual(
+    hold.events.map(({ name }) => name),
+    ['jeopardy'],
+  )
+  assert.equal(heard.length, 1, 'the caller’s own callback is called as well')
+  assert.equal(hold.status.code, SpanStatusCode.ERROR)
+  assert.match(hold.status.message ?? '', /unreachable/)
+  assert.equal(hold.attributes['holdfast.outcome'], 'unreachable')
+  assert.equal(hold.spanContext().traceId, one('first').spanContext().traceId)
+  assert.equal(one('after the loss').spanContext().traceId, one('first').spanContext().traceId)
+  const second = one('second')
+  const inSecond = [...named('holdfast acquire'), hold].filter(
+    (span) => span.spanContext().traceId === second.spanContext().traceId,
+  )
+  assert.deepEqual(inSecond, [])
+})
+
+test('a loss that nobody has noticed before the body’s end is told all the same', async () => {
+  const { traced, one, clock } = stage()
+  const blocked = traced.withLease('x', () => clock.block(60_000))
+  await assert.rejects(blocked, { code: 'LEASE_LOST' })
+  assert.equal(one('holdfast hold').status.code, SpanStatusCode.ERROR)
+})
+
+test('a body that throws is an error of its span, and of the call', async () => {
+  const { traced, one } = stage()
+  const body = () => Promise.reject(new Error('no paper'))
+  await assert.rejects(traced.withLease('x', body), /no paper/)
+  const { status, attributes } = one('holdfast hold')
+  assert.deepEqual([status.code, attributes['holdfast.outcome']], [SpanStatusCode.ERROR, 'failed'])
+  assert.match(status.message ?? '', /no paper/)
+})
+
+test('a wait of withLease that fails has ended its span, and there is no hold', async () => {
+  const { traced, named } = stage()
+  const held = await traced.tryAcquire('x')
+  await assert.rejects(
+    traced.withLease('x', { waitMs: 0 }, () => {}),
+    { code: 'ACQUIRE_TIMEOUT' },
+  )
+  const outcomes = named('holdfast acquire').map(({ attributes }) => attributes['holdfast.outcome'])
+  assert.deepEqual(outcomes, ['granted', 'timed-out'])
+  assert.deepEqual(named('holdfast hold'), [])
+  await held?.release()
+})
+
+test('options are checked as without spans, and the rest of the locker is the original', async () => {
+  const { traced, tracer, clock } = stage()
+  await assert.rejects(
+    traced.withLease('x', { onJeopardy: 7 as never }, () => {}),
+    { code: 'INVALID_ARGUMENT' },
+  )
+  await assert.rejects(traced.withLease('x', undefined as never), { code: 'INVALID_ARGUMENT' })
+  assert.equal(traced.holder, 'ours')
+  assert.equal(traced.clock, clock)
+  await traced.close()
+  await assert.rejects(traced.acquire('x'), { code: 'CLOSED' })
+  const refused = { code: 'INVALID_ARGUMENT' }
+  assert.throws(() => traceLocker({} as never, { tracer }), refused)
+  assert.throws(() => traceLocker(traced, undefined as never), refused)
+  assert.throws(() => traceLocker(traced, { tracer: { startSpan() {} } as never }), refused)
+  assert.equal(trace.getActiveSpan(), undefined)
+})

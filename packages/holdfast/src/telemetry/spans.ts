@@ -1,0 +1,143 @@
+/**
+ * Spans around what a locker does. A wrapper, and not a subscriber of the tracing channels: to make a span current, one of those
+ * would need the `AsyncLocalStorage` of OpenTelemetry, which has no public access.
+ */
+
+import { onAborted } from '../base/aborting.ts'
+import { isHoldfastError, textOf } from '../base/errors.ts'
+import { outcomeOfFailure } from '../base/events.ts'
+import type { Fence } from '../base/fence.ts'
+import { readBody } from '../base/lease-body.ts'
+import { checkKnownOptions } from '../base/options.ts'
+import { overriding } from '../base/overriding.ts'
+import type { AcquireOptions, Lease, Locker } from '../base/types.ts'
+import { checkMethods } from './collector.ts'
+
+type Attributes = Record<string, string | string[] | number>
+
+/** The part of a span of `@opentelemetry/api` that is used. */
+export interface Span {
+  setAttributes(attributes: Attributes): unknown
+  setStatus(status: { code: 2; message: string }): unknown
+  addEvent(name: string, attributes: Attributes): unknown
+  end(): void
+}
+
+/** The part of a tracer of `@opentelemetry/api` that is used. */
+export interface Tracer {
+  startSpan(name: string, options: { attributes: Attributes }): Span
+  startActiveSpan<T>(name: string, options: { attributes: Attributes }, run: (span: Span) => T): T
+}
+
+export interface TraceOptions {
+  /** Such as `trace.getTracer('holdfast')`. */
+  readonly tracer: Tracer
+}
+
+type Body<T> = (lease: Lease) => Promise<T> | T
+type Asked = { readonly mode?: string; readonly signal?: AbortSignal } | undefined
+
+/**
+ * The same locker with spans: `holdfast acquire` around each wait, and `holdfast hold` around the body of `withLease`, whose own
+ * spans become children of it. A lease of `acquire` has no span of its own: nothing says which code runs under it.
+ */
+export function traceLocker<L extends Locker>(locker: L, options: TraceOptions): L {
+  checkMethods('locker', locker, 'a locker', 'acquire', 'withLease')
+  checkKnownOptions('options', options ?? null, ['tracer'])
+  const { tracer } = options
+  checkMethods('tracer', tracer, 'a tracer of OpenTelemetry', 'startSpan', 'startActiveSpan')
+  const { info } = locker
+  const permits = (asked: Asked): Asked => ({ ...asked, mode: 'permits' })
+  const about = (name: string | readonly string[], asked: Asked): Attributes => ({
+    'holdfast.backend': info.name,
+    'holdfast.namespace': info.namespace,
+    'holdfast.name': typeof name === 'string' ? name : [...name],
+    'holdfast.mode': asked?.mode ?? 'exclusive',
+  })
+  const start = (name: string | readonly string[], asked: Asked) =>
+    tracer.startSpan('holdfast acquire', { attributes: about(name, asked) })
+  const acquiring = async <H extends object | null>(
+    name: string | readonly string[],
+    asked: Asked,
+    acquire: () => Promise<H>,
+  ): Promise<H> => {
+    const span = start(name, asked)
+    try {
+      const held = await acquire()
+      answered(span, held)
+      return held
+    } catch (error) {
+      refused(span, error, asked?.signal)
+      throw error
+    }
+  }
+  return overriding<Locker>(locker, {
+    acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
+    tryAcquire: (name, asked) => acquiring(name, asked, () => locker.tryAcquire(name, asked)),
+    acquireAll: (names, asked) => acquiring(names, asked, () => locker.acquireAll(names, asked)),
+    acquirePermits: (name, asked) =>
+      acquiring(name, permits(asked), () => locker.acquirePermits(name, asked)),
+    tryAcquirePermits: (name, asked) =>
+      acquiring(name, permits(asked), () => locker.tryAcquirePermits(name, asked)),
+    async withLease<T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) {
+      const { options: asked, body } = readBody(optionsOrBody, maybeBody)
+      const wait = start(name, asked)
+      let hold: Span | undefined
+      const onJeopardy = (remainingMs: number) => {
+        hold?.addEvent('jeopardy', { 'holdfast.remaining_ms': remainingMs })
+        asked.onJeopardy?.(remainingMs)
+      }
+      const isHeard = asked.onJeopardy === undefined || typeof asked.onJeopardy === 'function'
+      try {
+        return await locker.withLease(name, isHeard ? { ...asked, onJeopardy } : asked, (lease) => {
+          answered(wait, lease)
+          const attributes = { ...about(name, asked), ...tokenOf(lease) }
+          return tracer.startActiveSpan('holdfast hold', { attributes }, (span) => {
+            hold = span
+            return underSpan(span, lease, body)
+          })
+        })
+      } catch (error) {
+        if (hold === undefined) refused(wait, error, asked.signal)
+        throw error
+      }
+    },
+  }) as L
+}
+
+async function underSpan<T>(span: Span, lease: Lease, body: Body<T>): Promise<T> {
+  const untie = onAborted(lease.signal, ({ reason: { reason } }) =>
+    fail(span, reason, `lease lost: ${reason}`),
+  )
+  try {
+    return await body(lease)
+  } catch (error) {
+    if (lease.state !== 'lost') fail(span, 'failed', textOf(error))
+    throw error
+  } finally {
+    // The lease judges itself when it is asked, and so the loss is told before the end.
+    void lease.state
+    untie()
+    span.end()
+  }
+}
+
+const tokenOf = ({ fence }: { readonly fence?: Fence }): Attributes =>
+  fence === undefined ? {} : { 'holdfast.token': fence.token.toString() }
+
+function answered(span: Span, held: object | null): void {
+  const outcome = held === null ? 'busy' : 'granted'
+  span.setAttributes({ 'holdfast.outcome': outcome, ...tokenOf(held ?? {}) })
+  span.end()
+}
+
+function refused(span: Span, error: unknown, signal: AbortSignal | undefined): void {
+  const isLate = isHoldfastError(error, 'ACQUIRE_TIMEOUT')
+  fail(span, isLate ? 'timed-out' : outcomeOfFailure(error, signal), textOf(error))
+  span.end()
+}
+
+function fail(span: Span, outcome: string, message: string): void {
+  span.setAttributes({ 'holdfast.outcome': outcome })
+  span.setStatus({ code: 2, message })
+}
