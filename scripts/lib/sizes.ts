@@ -9,7 +9,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_802,
+  base: 2_823,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_326,
   'engines/etcd/client': 1_946,
@@ -38,7 +38,8 @@ export const ceilings: Readonly<Record<string, number>> = {
   locker: 3_165,
   lockfree: 1_031,
   recipes: 3_247,
-  'whole library': 47_779,
+  telemetry: 649,
+  'whole library': 48_449,
 }
 
 export interface Part {
