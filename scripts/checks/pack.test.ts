@@ -18,11 +18,8 @@ const allowances: Readonly<Record<string, number>> = {
   documents: 58_000,
   testing: 64_000,
   'guards and lockfree': 9_500,
-<<<<<<< HEAD
   'command line': 60_000,
-=======
   telemetry: 15_000,
->>>>>>> 55f3b2fc (Telemetry: one table of metrics for Prometheus and OpenTelemetry, spans, logs)
   memory: 9_500,
   sqlite: 35_000,
   redis: 58_500,

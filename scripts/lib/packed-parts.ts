@@ -12,15 +12,10 @@ export const sharedParts = [
   'documents',
   'testing',
   'guards and lockfree',
-<<<<<<< HEAD
   'command line',
-] as const
-const [core, documents, testing, withoutEngine, commandLine] = sharedParts
-=======
   'telemetry',
 ] as const
-const [core, documents, testing, withoutEngine, telemetry] = sharedParts
->>>>>>> 55f3b2fc (Telemetry: one table of metrics for Prometheus and OpenTelemetry, spans, logs)
+const [core, documents, testing, withoutEngine, commandLine, telemetry] = sharedParts
 
 export function bytesOfParts(
   files: readonly string[],
