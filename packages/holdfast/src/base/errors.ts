@@ -55,18 +55,25 @@ export class AcquireTimeoutError extends HoldfastError {
   readonly holders: readonly HolderState[] | undefined
   /** Whether the locker that waited held it itself. Locks are not re-entrant. */
   readonly heldByThisLocker: boolean
+  /** Of `idempotent`: the database had not answered whether another caller is at the work. */
+  readonly isBlocked: boolean
 
   constructor(
     resource: string,
     waitedMs: number,
     advice = 'locker.inspect(name) shows its holders and waiters; raise waitMs to wait longer.',
-    found: { readonly holders?: readonly HolderState[]; readonly heldByThisLocker?: boolean } = {},
+    found: {
+      readonly holders?: readonly HolderState[]
+      readonly heldByThisLocker?: boolean
+      readonly isBlocked?: boolean
+    } = {},
   ) {
     super(`${quote(resource)} was not free within ${Math.round(waitedMs)} ms. ${advice}`)
     this.resource = resource
     this.waitedMs = waitedMs
     this.holders = found.holders
     this.heldByThisLocker = found.heldByThisLocker ?? false
+    this.isBlocked = found.isBlocked ?? false
   }
 }
 

@@ -124,7 +124,7 @@ export function sendFastify(reply: FastifyReply, { status, headers = {}, body }:
   for (const name of aboutAnotherBody) reply.removeHeader(name)
   reply.code(status)
   for (const [name, value] of Object.entries(headers)) reply.header(name, value)
-  reply.send(body ?? undefined)
+  reply.send(body instanceof Uint8Array ? Buffer.from(body) : (body ?? undefined))
   return reply
 }
 

@@ -299,7 +299,9 @@ function giveUp({ scope, key }: Checked, { waitedMs }: Patience, last: NoOutcome
       ? 'Another caller is still at this work: ask again later, or raise waitMs.'
       : 'The database had not answered whether another caller is at this work: another transaction keeps the key locked, or ' +
         'the database hangs. This call has not begun the work: ask again later, or raise waitMs.'
-  return new AcquireTimeoutError(resourceName(scope, key), waitedMs, advice)
+  return new AcquireTimeoutError(resourceName(scope, key), waitedMs, advice, {
+    isBlocked: last.kind === 'blocked',
+  })
 }
 
 function check(request: IdempotentRequest, work: unknown, options: IdempotentOptions): Checked {
