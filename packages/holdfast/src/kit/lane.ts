@@ -168,8 +168,8 @@ export class Lane<Item, Answer> {
   }
 
   #hasRoom(): boolean {
-    const { length } = this.#inFlight
     if (this.#pause !== undefined) return false
+    const { length } = this.#inFlight
     if (length === 0) return true
     const { freeInFlight = 1, minFurther = 1, isConnected } = this.#options
     if (length >= this.#maxInFlight || isConnected?.() === false) return false
@@ -251,11 +251,11 @@ export class Lane<Item, Answer> {
         sent.then(
           (answers) => {
             this.#answered(batch, answers)
-            this.#goOn()
+            if (this.#waiting.length > 0) this.#goOn()
           },
           (error: unknown) => {
             this.#failed(batch, error)
-            this.#goOn()
+            if (this.#waiting.length > 0) this.#goOn()
           },
         )
       else this.#answered(batch, sent)
@@ -266,7 +266,6 @@ export class Lane<Item, Answer> {
 
   /** There may be room again. Callers that were just answered may ask in this turn, too. */
   #goOn(): void {
-    if (this.#waiting.length === 0) return
     if (this.#options.gathersPerTurn === true) this.#leaveLater()
     else this.#leaveTogether()
   }
@@ -279,7 +278,8 @@ export class Lane<Item, Answer> {
       return
     }
     for (let index = 0; index < entries.length; index++) {
-      const [entry, answer] = [entries[index] as Entry<Item, Answer>, sent?.[index]]
+      const entry = entries[index] as Entry<Item, Answer>
+      const answer = sent?.[index]
       if (answer === undefined) fail(entry, new Error('the batch came back with too few answers'))
       else if (answer instanceof Error) fail(entry, answer)
       else if (settle(entry)) entry.asker.answered(answer)

@@ -18,6 +18,7 @@ import { isHoldfastError } from '../../../base/errors.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { RedisConnection } from './connection.ts'
 import { slotOf } from './hash-slots.ts'
+import type { RedisReply } from './raw.ts'
 import { redisScript } from './script.ts'
 
 const remember = redisScript("redis.call('SET', KEYS[1], ARGV[1]); return redis.call('GET', KEYS[1])")
@@ -54,6 +55,27 @@ describe.runIf(wanted('redis'))('the users’ clients', () => {
         await redisCall(server, 'SCRIPT', 'FLUSH')
         assert.equal(await connection.run(remember, ['a'], ['1']), '1')
         assert.equal(await connection.run(remember, ['a'], ['2']), '2')
+        await redisCall(server, 'SCRIPT', 'FLUSH')
+        for (const value of ['3', '4']) {
+          const read = (reply: RedisReply, isRepeated: boolean) => [reply, isRepeated]
+          assert.deepEqual(await connection.ask(remember, ['a'], [value], read), [value, false])
+        }
+      })
+    })
+
+    test('G11 what the server refuses is told with its outcome, and nothing is asked after the end', async () => {
+      await using(await library.open(server.url), async (connection) => {
+        const refused = redisScript("return redis.call('INCR', KEYS[1])")
+        await connection.run(remember, ['text'], ['no number'])
+        const read = () => assert.fail('there is no answer to read')
+        await assert.rejects(
+          connection.ask(refused, ['text'], [], read),
+          (error) => isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown',
+        )
+        connection.close()
+        await assert.rejects(connection.ask(remember, ['a'], ['5'], read), (error) =>
+          isHoldfastError(error, 'CLOSED'),
+        )
       })
     })
 

@@ -86,6 +86,7 @@ export class RedisConnection {
   /** Functions that end our listening to the client's events. */
   readonly #watches = new Set<() => void>()
   #isWatchingLosses = false
+  #isClosed = false
   /** Calls in flight, and calls not sent yet, of a client that forgets them when its connection closes: we reject them then. */
   readonly #sent = new Set<(error: unknown) => void>()
   readonly #unsent = new Set<(error: unknown) => void>()
@@ -134,6 +135,36 @@ export class RedisConnection {
     signal?: AbortSignal,
   ): Promise<RedisReply> {
     return this.#send('script', signal, () => evaluate(this.#raw, script, keys, args))
+  }
+
+  /**
+   * Runs a script for a call that is never cancelled, and reads its reply. Requests for locks go this way, tens of thousands a
+   * second: while the client is connected, nothing is made for what rarely happens. `isRepeated`: the client may have sent the
+   * call twice, and this may be the answer to the second copy.
+   */
+  ask<T>(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly string[],
+    read: (reply: RedisReply, isRepeated: boolean) => T,
+  ): Promise<T> {
+    if (!this.#isWatchingLosses) this.#watchLosses()
+    const losses = this.#state.lossCount
+    const answered = (reply: RedisReply) => read(reply, losses !== this.#state.lossCount)
+    if (this.#isClosed || this.#raw.forgetsUnanswered === true || !this.#state.isReady)
+      return this.run(script, keys, args).then(answered)
+    const failed = (error: unknown) => {
+      if (serverCodeOf(error) === 'NOSCRIPT') return this.run(script, keys, args).then(answered)
+      throw this.#failureOf('script', error)
+    }
+    try {
+      return this.#raw
+        .evaluate('EVALSHA', script.sha1, keys, args)
+        .then(answered as (reply: unknown) => T, failed)
+    } catch (error) {
+      // A client that throws instead of rejecting is treated alike.
+      return Promise.reject(this.#failureOf('script', error))
+    }
   }
 
   /**
@@ -268,6 +299,7 @@ export class RedisConnection {
 
   /** Ends what we opened; the user's client stays as it is. */
   close(): void {
+    this.#isClosed = true
     this.#ending.abort(new ClosedError(`The ${this.#backend} backend`))
     this.#subscriber.close()
     for (const connection of this.#dedicated) connection.close()
@@ -285,10 +317,7 @@ export class RedisConnection {
     }
   }
 
-  /**
-   * Every call goes this way, tens of thousands a second: it makes one promise of its own. A call whose signal aborts settles
-   * at once; so does one that the client has forgotten.
-   */
+  /** A call whose signal aborts settles at once; so does one that the client has forgotten. */
   #send<T>(what: string, signal: AbortSignal | undefined, start: () => Promise<T>): Promise<T> {
     const refusal = this.#refusal(what, signal)
     if (refusal !== undefined) return Promise.reject(refusal)
@@ -332,7 +361,7 @@ export class RedisConnection {
   }
 
   #watchLosses(): void {
-    if (this.#ending.signal.aborted) return
+    if (this.#isClosed) return
     this.#isWatchingLosses = true
     this.#watch({
       onReady: () => {
@@ -355,7 +384,7 @@ export class RedisConnection {
 
   /** Why nothing can be sent now. */
   #refusal(what: string, signal: AbortSignal | undefined): Error | undefined {
-    if (this.#ending.signal.aborted) return new ClosedError(`The ${this.#backend} backend`)
+    if (this.#isClosed) return new ClosedError(`The ${this.#backend} backend`)
     if (signal?.aborted) return this.#cancelledCall(what, 'not-applied', signal)
     if (this.#raw.isUsable) return undefined
     // Only the user can connect it, so there is nothing to wait for.

@@ -125,12 +125,20 @@ export function lookAt({ key, who }: ClaimKey): Request {
   return { key, who, operation: OpCode.look, args: ['', ''] }
 }
 
-/** The arguments of a short script (`scripts/short.ts`) behind the first, for a request that is alone in its call. */
-export function shortCallOf({ operation, who, args: [grantId = '', ms = ''], usual }: Request) {
+/** A call of a short script (`scripts/short.ts`), for a request that is alone in its call. */
+export function shortCallOf(
+  { key, operation, who, args, usual }: Request,
+  watch: string,
+):
+  | { readonly script: 'acquire' | 'held'; readonly key: string; readonly args: readonly string[] }
+  | undefined {
   if (usual === undefined) return undefined
-  const [ttl = '', shown = ''] = usual
-  if (operation === OpCode.enqueue) return { script: 'acquire', args: [who, ...usual] } as const
-  if (operation === OpCode.tryAcquire) return { script: 'acquire', args: [who, ttl, shown, ''] } as const
+  const [ttl = '', shown = '', channel = ''] = usual
+  if (operation === OpCode.enqueue || operation === OpCode.tryAcquire) {
+    const own = operation === OpCode.enqueue ? channel : ''
+    return { script: 'acquire', key, args: [watch, who, ttl, shown, own] }
+  }
+  const [grantId = '', ms = ''] = args
   const value = `hf1|${who}|0|${ttl}|${shown}|${grantId.includes('.') ? `|${grantId}` : `${grantId}|`}`
-  return { script: 'held', args: operation === OpCode.renew ? [value, ms] : [value] } as const
+  return { script: 'held', key, args: operation === OpCode.renew ? [watch, value, ms] : [watch, value] }
 }

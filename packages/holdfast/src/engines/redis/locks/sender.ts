@@ -45,8 +45,10 @@ const WARNING_INTERVAL_MS = 60_000
 export class Sender {
   readonly #connection: Connection
   readonly #client: RedisConnection
-  /** One, or in a Cluster one for each slot that was used. */
+  /** In a Cluster one for each slot that was used. */
   readonly #lanes = new Map<number, Lane<Request, ScriptAnswer>>()
+  /** Of a single server, once it was used. */
+  #lane: Lane<Request, ScriptAnswer> | undefined
   #nextWarningMs = Number.NEGATIVE_INFINITY
 
   constructor(connection: Connection) {
@@ -56,12 +58,7 @@ export class Sender {
 
   /** One request, together with those that come at the same time. */
   ask(request: Request, call: Call, asker: Asker<ScriptAnswer>): void {
-    const slot = this.#slotOf(request)
-    let lane = this.#lanes.get(slot)
-    if (lane === undefined) {
-      lane = this.#openLane()
-      this.#lanes.set(slot, lane)
-    }
+    const lane = this.#lane ?? this.#laneOf(this.#slotOf(request))
     lane.add(request, call, asker)
   }
 
@@ -83,7 +80,7 @@ export class Sender {
     const answers: (ScriptAnswer | Error)[] = new Array(requests.length)
     const send = async (indexes: readonly number[]) => {
       const part = indexes.map((index) => requests[index] as Request)
-      const settled = await this.#run(part, call.signal, promptly).catch((error: Error) => error)
+      const settled = await this.#sendAlone(part, call.signal, promptly).catch((error: Error) => error)
       for (const [at, index] of indexes.entries())
         answers[index] = settled instanceof Error ? settled : (settled[at] as ScriptAnswer | Error)
       if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
@@ -99,15 +96,20 @@ export class Sender {
 
   close(): void {
     for (const lane of this.#lanes.values()) lane.close()
+    // Whoever asks later is told by the client that it is closed.
+    this.#lanes.clear()
+    this.#lane = undefined
   }
 
   #slotOf({ key }: Request): number {
     return this.#client.isCluster ? slotOf(this.#client.keyPrefix + key) : 0
   }
 
-  #openLane(): Lane<Request, ScriptAnswer> {
+  #laneOf(slot: number): Lane<Request, ScriptAnswer> {
+    const found = this.#lanes.get(slot)
+    if (found !== undefined) return found
     const { client, clock } = this.#connection
-    return new Lane({
+    const lane = new Lane<Request, ScriptAnswer>({
       backend: 'redis',
       clock,
       maxBatch: LARGEST_BATCH,
@@ -116,50 +118,68 @@ export class Sender {
       gathersPerTurn: true,
       oneBatchPerTurn: client.writesOncePerTurn,
       isConnected: () => client.isConnected,
-      send: (requests) => this.#run(requests),
+      send: this.#sendBatch,
     })
+    this.#lanes.set(slot, lane)
+    if (!client.isCluster) this.#lane = lane
+    return lane
   }
 
-  #run(
+  readonly #sendBatch = (requests: readonly Request[]): Promise<(ScriptAnswer | Error)[]> => {
+    const { script, keys, args } = this.#callFor(requests)
+    return this.#client.ask(script, keys, args, (reply, isRepeated) =>
+      this.#read(reply, requests.length, isRepeated),
+    )
+  }
+
+  async #sendAlone(
     requests: readonly Request[],
-    signal?: AbortSignal,
-    promptly?: PromptLimits,
+    signal: AbortSignal,
+    promptly: PromptLimits | undefined,
   ): Promise<(ScriptAnswer | Error)[]> {
-    const { script, args } = this.#callFor(requests)
-    const keys = [...requests.map(({ key }) => key), ...this.#connection.marks]
+    const { script, keys, args } = this.#callFor(requests)
     const losses = this.#client.lossCount()
-    const read = (reply: RedisReply) => {
-      const { answers, note } = readReply(reply, requests.length)
-      if (note !== undefined) this.#clockIsBehind(note)
-      return losses === this.#client.lossCount() ? answers : answers.map(unknownIfNotHeld)
-    }
-    if (promptly === undefined) return this.#client.run(script, keys, args, signal).then(read)
+    const read = (reply: RedisReply) =>
+      this.#read(reply, requests.length, losses !== this.#client.lossCount())
+    if (promptly === undefined) return read(await this.#client.run(script, keys, args, signal))
     let isPrompt = false
     const confirms = (reply: RedisReply) => {
       isPrompt = read(reply).some(isConfirmation)
       return isPrompt
     }
-    const running = this.#client.runPromptly(script, keys, args, signal, { ...promptly, confirms })
-    return running.then((reply) =>
-      isPrompt
-        ? read(reply).map((answer) => (isConfirmation(answer) ? answer : notConfirmed()))
-        : read(reply),
+    const answers = read(
+      await this.#client.runPromptly(script, keys, args, signal, { ...promptly, confirms }),
     )
+    return isPrompt ? answers.map((answer) => (isConfirmation(answer) ? answer : notConfirmed())) : answers
   }
 
-  #callFor(requests: readonly Request[]): { readonly script: RedisScript; readonly args: readonly string[] } {
-    const { setting, watch, short } = this.#connection
+  #read(reply: RedisReply, count: number, isRepeated: boolean): (ScriptAnswer | Error)[] {
+    const { answers, note } = readReply(reply, count)
+    if (note !== undefined) this.#clockIsBehind(note)
+    return isRepeated ? answers.map(unknownIfNotHeld) : answers
+  }
+
+  #callFor(requests: readonly Request[]): {
+    readonly script: RedisScript
+    readonly keys: readonly string[]
+    readonly args: readonly string[]
+  } {
+    const { setting, watch, short, marks } = this.#connection
     const [first] = requests
-    const alone = requests.length === 1 && first !== undefined ? shortCallOf(first) : undefined
-    if (alone !== undefined) return { script: short[alone.script], args: [watch, ...alone.args] }
+    const alone = requests.length === 1 && first !== undefined ? shortCallOf(first, watch) : undefined
+    if (alone !== undefined)
+      return { script: short[alone.script], keys: [alone.key, ...marks], args: alone.args }
+    const keys: string[] = []
     const args = [setting]
     let last: readonly string[] | undefined
-    for (const { operation, who, terms, args: own } of requests) {
+    for (const { key, operation, who, terms, args: own } of requests) {
+      keys.push(key)
       if (terms !== undefined && terms !== last) args.push(...terms)
       last = terms ?? last
       args.push(operation + who, ...own)
     }
-    return { script: requestScript, args }
+    keys.push(...marks)
+    return { script: requestScript, keys, args }
   }
 
   #clockIsBehind(note: string): void {
