@@ -275,9 +275,10 @@ export const attacks: TrapSection = {
       title:
         'ETags that are a hash of the content repeat when the content repeats: a conditional write on them lets an older holder through',
       seenIn: 'S3-like stores',
-      core: { reason: 'no guard of this release writes to an object store' },
-      backends: 'as core',
-      later: { later: ['guard for object stores'] },
+      core: {
+        test: 'T93 T40 no write is lost, refused and applied, applied twice, or after a newer holder',
+      },
+      backends: { reason: 'it is about guards of object stores' },
     },
     {
       id: 'T94',

@@ -149,7 +149,7 @@ function configuration(folder: string, monitorPort: number, port: number): strin
     ...plugins(),
     'rgw data': folder,
     'rgw enable apis': 's3',
-    'rgw frontends': `beast endpoint=${host}:${port}`,
+    'rgw frontends': `beast endpoint=${host}:${port} tcp_nodelay=1`,
     'rgw thread pool size': 32,
   }
   const lines = Object.entries(settings).map(([key, value]) => `${key} = ${value}`)

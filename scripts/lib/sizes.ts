@@ -33,13 +33,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 800,
-  guards: 1_168,
+  guards: 2_032,
   kit: 4_213,
   locker: 3_165,
   lockfree: 1_031,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 48_449,
+  'whole library': 49_313,
 }
 
 export interface Part {

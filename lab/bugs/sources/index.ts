@@ -5,6 +5,7 @@ import { electionBugs } from './election.ts'
 import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
 import { guaranteeBugs } from './guarantees.ts'
+import { guardBugs } from './guards.ts'
 import { historyBugs } from './histories.ts'
 import { partitionsBugs } from './partitions.ts'
 import { recipeBugs } from './recipes.ts'
@@ -20,6 +21,7 @@ export const sourceBugs: readonly SourceBug[] = [
   ...historyBugs,
   ...guaranteeBugs,
   ...etcdBugs,
+  ...guardBugs,
   ...electionBugs,
   ...partitionsBugs,
   ...scheduleBugs,
