@@ -3,6 +3,7 @@
  * by it.
  */
 import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
+import { answering } from '../../packages/holdfast/src/kit/answering.ts'
 import type {
   AcquireResult,
   Backend,
@@ -10,6 +11,7 @@ import type {
   EnqueueResult,
   Grant,
 } from '../../packages/holdfast/src/spi.ts'
+import { enqueued } from '../../packages/holdfast/src/testing/enqueued.ts'
 import { observed } from './observer.ts'
 
 export interface Prolongation {
@@ -39,7 +41,7 @@ function listen(session: BackendSession, onGrant: Told, onConfirmed: Told): Back
   return wrap(session, {
     tryAcquire: async (request, call) => noteResult(await session.tryAcquire(request, call)),
     ...(enqueue && {
-      enqueue: async (request, call) => noteResult(await enqueue.call(session, request, call)),
+      enqueue: (request, attempt) => answering(attempt, enqueued(session, request, attempt).then(noteResult)),
     }),
     keepAlive: async (claims, call) => {
       const result = await session.keepAlive(claims, call)

@@ -4,10 +4,12 @@ import { elapsedMs, type Instant, instantOf, laterOf } from '../../packages/hold
 import { defaultDriftMs } from '../../packages/holdfast/src/base/defaults.ts'
 import { CapacityMismatchError, UnsupportedError } from '../../packages/holdfast/src/base/errors.ts'
 import { publicIdOf } from '../../packages/holdfast/src/base/ids.ts'
+import { answering } from '../../packages/holdfast/src/kit/answering.ts'
 import { operatorCallExpired } from '../../packages/holdfast/src/kit/backend-kit.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  Attempt,
   Backend,
   BackendInfo,
   BackendSession,
@@ -157,7 +159,8 @@ export class SimSession implements BackendSession<'fenced'> {
     this.#prolongedAt = since
     this.keptAliveAtMs = connection.world.nowMs
     const { waiting } = connection.world.settings
-    if (waiting === 'queue') this.enqueue = (request, call) => this.#enqueue(request, call)
+    if (waiting === 'queue')
+      this.enqueue = (request, attempt) => answering(attempt, this.#enqueue(request, attempt))
   }
 
   /** Since when a lease counts by what core had been told of it before this moment: one of these. */
@@ -207,7 +210,10 @@ export class SimSession implements BackendSession<'fenced'> {
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
     this.#prolongedAtMs = Math.max(this.#prolongedAtMs, sentAtMs)
     for (const { attempt } of claims.held) this.#confirm(attempt, since)
-    for (const { attempt } of answer.granted) this.#mayConfirm(attempt, since)
+    for (const grant of answer.granted) {
+      this.#mayConfirm(grant.attempt, since)
+      this.#connection.turns.get(grant.attempt)?.({ kind: 'turn', grant })
+    }
     const { ttlMs, lost, unlisted } = answer
     return {
       kind: 'alive',
@@ -230,7 +236,7 @@ export class SimSession implements BackendSession<'fenced'> {
   }
 
   /** Answers when the turn comes, by whichever message says so first. */
-  #enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+  #enqueue(request: AcquireRequest, call: Attempt<'fenced'>): Promise<EnqueueResult<'fenced'>> {
     const connection = this.#connection
     connection.world.checks.askedFor(request, call, this, connection.process)
     connection.world.history.asked(this.id, request, true)
@@ -243,7 +249,7 @@ export class SimSession implements BackendSession<'fenced'> {
       const onAnswer = (answer: EngineAnswer) => {
         if (answer.kind === 'waiting') {
           connection.world.history.queuedFor(request.attempt)
-          call.onQueued?.()
+          call.queued()
         } else if (answer.kind === 'abandoned') gaveUp()
         else resolve(this.#result(answer))
       }

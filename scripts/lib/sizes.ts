@@ -9,7 +9,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_823,
+  base: 2_838,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_326,
   'engines/etcd/client': 1_946,
@@ -24,22 +24,22 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/postgres/lockfree': 1_072,
   'engines/postgres/locks': 2_763,
   'engines/postgres/tables': 221,
-  'engines/redis/client': 2_104,
+  'engines/redis/client': 2_133,
   'engines/redis/guard': 1_165,
-  'engines/redis/locks': 3_360,
+  'engines/redis/locks': 3_385,
   'engines/redis/redlock': 2_469,
   'engines/sqlite/client': 283,
   'engines/sqlite/guard': 376,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
-  'entry points': 800,
+  'entry points': 816,
   guards: 2_032,
-  kit: 4_213,
-  locker: 3_165,
-  lockfree: 1_031,
+  kit: 4_226,
+  locker: 3_173,
+  lockfree: 1_442,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 49_313,
+  'whole library': 49_831,
 }
 
 export interface Part {

@@ -2,7 +2,11 @@
 import type { Clock } from '../../../packages/holdfast/src/base/clock.ts'
 import type { Backend } from '../../../packages/holdfast/src/spi.ts'
 import type { Wrap } from '../../../packages/holdfast/src/testing/conformance/clients.ts'
-import { type Replaced, replace } from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
+import {
+  type Replaced,
+  type ReplacedSession,
+  replace,
+} from '../../../packages/holdfast/src/testing/conformance/wrapping.ts'
 import type { World } from '../../../packages/holdfast/src/testing/describe-backend.ts'
 import type { AnySession } from '../../../packages/holdfast/test/conformance/changing.ts'
 import { memoryWorld } from '../../../packages/holdfast/test/conformance/memory-world.ts'
@@ -19,7 +23,7 @@ export function broken(what: string, found: Found, wrap: () => Wrap<'fenced'>): 
 export function brokenSession(
   what: string,
   found: Found,
-  over: (inner: AnySession, backend: AnyBackend) => Replaced<AnySession>,
+  over: (inner: AnySession, backend: AnyBackend) => ReplacedSession<'fenced'>,
 ): BackendBug {
   return broken(
     what,

@@ -1,6 +1,7 @@
 /** Faults that the models find, and that no rule of the suite is about. */
 import { callWith } from '../../../packages/holdfast/src/base/aborting.ts'
 import type { Lease, Locker } from '../../../packages/holdfast/src/base/types.ts'
+import type { EnqueueResult } from '../../../packages/holdfast/src/spi.ts'
 import { queueOf, regrant, rekeep } from '../../../packages/holdfast/test/conformance/changing.ts'
 import type { BackendBug } from '../bug.ts'
 import { brokenBackend, brokenSession } from './broken.ts'
@@ -33,13 +34,13 @@ export const modelBugs: readonly BackendBug[] = [
     'a grant is not announced to its waiter',
     { lockerModel: { at: 'client', as: /G10 / } },
     (inner) => ({
-      enqueue: async (request, call) => {
+      enqueue: async (request, call): Promise<EnqueueResult<'fenced'>> => {
         let waited = false
         const onQueued = () => {
           waited = true
         }
-        const answer = await queueOf(inner)(request, callWith(call.signal, { onQueued }))
-        return waited ? new Promise(() => {}) : answer
+        const answer = await queueOf(inner)(request, callWith(call.signal, { queued: onQueued }))
+        return waited ? new Promise<never>(() => {}) : answer
       },
       ...rekeep(inner, () => ({ granted: [] })),
     }),

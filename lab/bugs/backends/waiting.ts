@@ -40,21 +40,17 @@ export const waitingBugs: readonly BackendBug[] = [
   })),
   brokenSession('every caller is told that it waits', 'C67', (inner) => ({
     enqueue(request, call) {
-      call.onQueued?.()
+      call.queued?.()
       return queueOf(inner)(request, call)
     },
   })),
   brokenSession('a wait cannot be cancelled', 'C88 C173', (inner) => ({
-    enqueue: (request, call) =>
-      queueOf(inner)(
-        request,
-        callWith(undefined, call.onQueued === undefined ? {} : { onQueued: call.onQueued }),
-      ),
+    enqueue: (request, call) => queueOf(inner)(request, callWith(undefined, { queued: () => call.queued() })),
   })),
   brokenSession('a wait in a session that is gone goes on for ever', 'C79 C82 C83', (inner) => ({
-    async enqueue(request, call) {
+    async enqueue(request, call): Promise<EnqueueResult<'fenced'>> {
       const result = await queueOf(inner)(request, call)
-      return result.kind === 'granted' ? result : new Promise(() => {})
+      return result.kind === 'granted' ? result : new Promise<never>(() => {})
     },
   })),
   brokenSession('waiters never die', 'C80 C81 C171 C213 C223', (inner, { clock }) => ({
@@ -156,11 +152,13 @@ export const waitingBugs: readonly BackendBug[] = [
     }),
   ),
   brokenSession('a caller that disagrees on the capacity waits', 'C114', (inner) => ({
-    async enqueue(request, call) {
+    async enqueue(request, call): Promise<EnqueueResult<'fenced'>> {
       try {
         return await queueOf(inner)(request, call)
       } catch (error) {
-        return isHoldfastError(error, 'CAPACITY_MISMATCH') ? new Promise(() => {}) : Promise.reject(error)
+        return isHoldfastError(error, 'CAPACITY_MISMATCH')
+          ? new Promise<never>(() => {})
+          : Promise.reject(error)
       }
     },
   })),

@@ -4,9 +4,10 @@ import { base, type Edit, locker, noCase, type SourceBug, sim } from '../bug.ts'
 /** The keep-alive finds and removes what the session holds and no lease knows, and so heals most of these bugs. */
 const noSecondLook: Edit = {
   file: `${locker}/keep-alive.ts`,
-  find: '    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)\n',
+  find: '    for (const claim of result.unlisted) if (!attempts.has(claim.attempt)) session.resolve(claim)\n',
   replaceBy: '',
 }
+const givenUp = '    this.cancel(reason)\n    session.resolve(this.claim)\n'
 const healed =
   'planted together with a keep-alive that does not look for leftovers, which alone would heal it'
 
@@ -18,7 +19,7 @@ export const ambiguityBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keep-alive.ts`,
-        find: '    for (const lease of held) lease.jeopardize(error)\n',
+        find: '    for (const lease of held) lease.jeopardize(error, now)\n',
         replaceBy: "    for (const lease of held) lease.lose('unreachable')\n",
       },
     ],
@@ -30,9 +31,9 @@ export const ambiguityBugs: readonly SourceBug[] = [
     where: 'redsync; syncguard: lock held 30 s',
     edits: [
       {
-        file: `${locker}/waiting.ts`,
-        find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
-        replaceBy: "if (!stop.cancelled && outcomeOf(error) === 'unknown') session.resolve(request)",
+        file: `${locker}/attempt.ts`,
+        find: givenUp,
+        replaceBy: '    this.cancel(reason)\n    session.forget(this)\n',
       },
       noSecondLook,
     ],
@@ -45,9 +46,14 @@ export const ambiguityBugs: readonly SourceBug[] = [
     where: 'redlock-universal: orphan with 29.8 s left; simple-redis-mutex',
     edits: [
       {
-        file: `${locker}/waiting.ts`,
-        find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
-        replaceBy: '',
+        file: `${locker}/attempt.ts`,
+        find: givenUp,
+        replaceBy: '    this.cancel(reason)\n    session.forget(this)\n',
+      },
+      {
+        file: `${locker}/attempt.ts`,
+        find: "if (outcomeOf(error) === 'unknown') session.resolve(this.claim)\n    else session.forget(this)",
+        replaceBy: 'session.forget(this)',
       },
       noSecondLook,
     ],
@@ -61,8 +67,8 @@ export const ambiguityBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keeper.ts`,
-        find: '      if (!this.#ended.cancelled) this.resolve(claim',
-        replaceBy: '      if (this.#ended.cancelled) this.resolve(claim',
+        find: '      this.resolve(claim, keepForMs)\n',
+        replaceBy: '      this.attempts.delete(claim.attempt)\n',
       },
       noSecondLook,
     ],
@@ -132,10 +138,8 @@ export const ambiguityBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${base}/belief.ts`,
-        find: `    this.judge()
-    if (this.isOver()) return false
-    this.#since = fresherOf(this.host.clock, this.#since, since)`,
-        replaceBy: '    this.#since = fresherOf(this.host.clock, this.#since, since)',
+        find: '    if (!this.isLiveAt(now)) return false\n    this.#since = fresherOf(',
+        replaceBy: '    this.#since = fresherOf(',
       },
     ],
     foundBy: {
@@ -149,9 +153,14 @@ export const ambiguityBugs: readonly SourceBug[] = [
     where: noCase,
     edits: [
       {
-        file: `${locker}/acquiring.ts`,
-        find: '      deadline.cancel()\n      stop.untie()',
-        replaceBy: '      stop.untie()',
+        file: `${locker}/attempt.ts`,
+        find: '  end(): void {\n    this.#timer?.cancel()\n',
+        replaceBy: '  end(): void {\n',
+      },
+      {
+        file: `${locker}/attempt.ts`,
+        find: "    this.state = 'over'\n    this.#timer?.cancel()\n",
+        replaceBy: "    this.state = 'over'\n",
       },
     ],
     foundBy: { simulation: { seeds: 20, rule: 'T29' } },
@@ -176,8 +185,8 @@ export const ambiguityBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/lease.ts`,
-        find: 'Math.min(this.engineLeftMs, this.maxHoldLeftMs)',
-        replaceBy: 'this.engineLeftMs',
+        find: 'Math.min(engineLeftMs, this.terms.maxHoldMs - this.#heldForMsAt(now))',
+        replaceBy: 'engineLeftMs',
       },
     ],
     foundBy: { simulation: { seeds: 40, rule: 'max-hold' } },

@@ -25,8 +25,8 @@ export const engineBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/locker/keeper.ts`,
-        find: 'this.resolve(lease.claim, lease.keepClosedMs)',
-        replaceBy: 'this.resolve(lease.claim)',
+        find: 'this.resolve(claim, lease.keepClosedMs)',
+        replaceBy: 'this.resolve(claim)',
       },
     ],
     foundBy: { simulation: { seeds: 200, rule: 'T23' } },

@@ -32,8 +32,8 @@ export const guaranteeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/base/belief.ts`,
-        find: '    if (this.timeLeftMs() > 0) return\n',
-        replaceBy: '    if (this.timeLeftMs() > -1_000) return\n',
+        find: 'if (!this.isOver() && this.timeLeftMs(now) <= 0)',
+        replaceBy: 'if (!this.isOver() && this.timeLeftMs(now) <= -1_000)',
       },
     ],
     foundBy: { units: { file: 'locker/lease.test.ts', name: 'G3' } },
@@ -44,9 +44,8 @@ export const guaranteeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/locker/keep-alive.ts`,
-        find: 'if (loss === undefined) lease.confirm(result.since, result.ttlMs)',
-        replaceBy:
-          'if (loss === undefined) lease.confirm({ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }, result.ttlMs)',
+        find: 'if (loss === undefined) lease.confirm(result.since, result.ttlMs, now)',
+        replaceBy: 'if (loss === undefined) lease.confirm(now, result.ttlMs, now)',
       },
     ],
     foundBy: { units: { file: 'locker/keeper.test.ts', name: 'G3' } },
@@ -56,9 +55,14 @@ export const guaranteeBugs: readonly SourceBug[] = [
     what: 'an acquire with an unknown outcome is forgotten instead of being abandoned',
     edits: [
       {
-        file: `${library}/locker/waiting.ts`,
-        find: "if (stop.cancelled || outcomeOf(error) === 'unknown') session.resolve(request)",
-        replaceBy: '',
+        file: `${library}/locker/attempt.ts`,
+        find: "if (outcomeOf(error) === 'unknown') session.resolve(this.claim)\n    else session.forget(this)",
+        replaceBy: 'session.forget(this)',
+      },
+      {
+        file: `${library}/locker/attempt.ts`,
+        find: '    this.cancel(reason)\n    session.resolve(this.claim)\n',
+        replaceBy: '    this.cancel(reason)\n    session.forget(this)\n',
       },
     ],
     foundBy: { units: { file: 'locker/keeper.test.ts', name: 'G6' } },

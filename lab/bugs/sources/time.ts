@@ -1,8 +1,6 @@
 /** Bugs about time: how long a lease may be believed in. */
 import { base, locker, noCase, type SourceBug, sim } from '../bug.ts'
 
-const now = '{ monotonicMs: this.#context.clock.monotonicMs(), wallMs: this.#context.clock.wallMs() }'
-
 export const timeBugs: readonly SourceBug[] = [
   {
     id: 'T1-keep-alive',
@@ -11,8 +9,9 @@ export const timeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keep-alive.ts`,
-        find: '    terms.onProlonged(result.since, result.ttlMs)\n',
-        replaceBy: `    result = { ...result, since: ${now} }\n    terms.onProlonged(result.since, result.ttlMs)\n`,
+        find: '    session.prolonged(result.since, result.ttlMs, now)\n',
+        replaceBy:
+          '    result = { ...result, since: now }\n    session.prolonged(result.since, result.ttlMs, now)\n',
       },
     ],
     foundBy: {
@@ -26,13 +25,13 @@ export const timeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${base}/belief.ts`,
-        find: '    if (this.timeLeftMs() > 0) return\n',
-        replaceBy: '    if (this.timeLeftMs() > -this.#ttlMs) return\n',
+        find: 'if (!this.isOver() && this.timeLeftMs(now) <= 0)',
+        replaceBy: 'if (!this.isOver() && this.timeLeftMs(now) <= -this.#ttlMs)',
       },
       {
         file: `${locker}/keeper.ts`,
-        find: 'this.#timeLeftMs() <= 0) this.end(',
-        replaceBy: 'this.#timeLeftMs() <= -this.#ttlMs) this.end(',
+        find: 'this.#timeLeftMs(now) <= 0) this.end(',
+        replaceBy: 'this.#timeLeftMs(now) <= -this.#ttlMs) this.end(',
       },
     ],
     note: 'both the lease and its session judge by the clock; either alone hides the other’s bug',
@@ -45,8 +44,8 @@ export const timeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${base}/clock.ts`,
-        find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
-        replaceBy: 'return clock.wallMs() - since.wallMs',
+        find: 'return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs)',
+        replaceBy: 'return now.wallMs - since.wallMs',
       },
     ],
     foundBy: {
@@ -60,8 +59,8 @@ export const timeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${base}/clock.ts`,
-        find: 'return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)',
-        replaceBy: 'return clock.monotonicMs() - since.monotonicMs',
+        find: 'return Math.max(now.monotonicMs - since.monotonicMs, now.wallMs - since.wallMs)',
+        replaceBy: 'return now.monotonicMs - since.monotonicMs',
       },
     ],
     foundBy: { simulation: { seeds: 200 }, units: { file: 'locker/lease.test.ts', name: 'G3' } },
@@ -89,16 +88,16 @@ export const timeBugs: readonly SourceBug[] = [
     what: 'a grant is handed out without a look at the time that is left of it',
     where: 'redlock 5 (−204 ms left), redis-semaphore, syncguard (800 ms expired)',
     edits: [
-      { file: `${locker}/keeper.ts`, find: '    if (!this.isOpen) return null\n', replaceBy: '' },
+      { file: `${locker}/keeper.ts`, find: '    if (!this.isOpenAt(now)) return null\n', replaceBy: '' },
       {
         file: `${locker}/keeper.ts`,
         find: '    if (leftMs <= 0) {\n',
         replaceBy: '    if (leftMs <= 0 && leftMs > 0) {\n',
       },
       {
-        file: `${locker}/waiting.ts`,
-        find: '  return lease.engineLeftMs < lease.ttlMs / defaults.renewalsPerTtl\n',
-        replaceBy: '  return lease === undefined\n',
+        file: `${locker}/keeper.ts`,
+        find: 'return leftMs < ttlMs / defaults.renewalsPerTtl ? this.#confirmed(lease, attempt) : lease',
+        replaceBy: 'return lease',
       },
     ],
     note: 'T17 as well: neither the session nor the validity is checked again after the wait',
@@ -116,8 +115,8 @@ export const timeBugs: readonly SourceBug[] = [
       },
       {
         file: `${base}/belief.ts`,
-        find: '    this.judge()\n    return this.isOver() ? 0 : this.timeLeftMs()\n',
-        replaceBy: '    return this.isOver() ? 0 : Math.max(1, this.timeLeftMs())\n',
+        find: '    this.judge(now)\n    return this.isOver() ? 0 : this.timeLeftMs(now)\n',
+        replaceBy: '    return this.isOver() ? 0 : Math.max(1, this.timeLeftMs(now))\n',
       },
     ],
     foundBy: { simulation: { seeds: 200 } },
@@ -129,13 +128,13 @@ export const timeBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keeper.ts`,
-        find: 'this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.#judgeAll())',
+        find: 'this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.judgeAll(instantOf(this.clock)))',
         replaceBy: 'this.#deadlineTimer = { cancel: () => {} }',
       },
       {
         file: `${locker}/keep-alive.ts`,
-        find: "{ what: 'keep-alive', timeoutMs: this.callLimitMs, stop: this.#terms.stop }",
-        replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: this.#terms.stop }",
+        find: "{ what: 'keep-alive', timeoutMs: this.callLimitMs, stop: session.ended }",
+        replaceBy: "{ what: 'keep-alive', timeoutMs: Number.POSITIVE_INFINITY, stop: session.ended }",
       },
     ],
     foundBy: { simulation: { seeds: 200 } },
@@ -154,7 +153,7 @@ export const timeBugs: readonly SourceBug[] = [
         file: `${locker}/keeper.ts`,
         find: '    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
         replaceBy:
-          '    this.#since = fresherOf(this.clock, this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
+          '    this.#since = fresherOf(now, this.#since, grant.since)\n    const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)\n',
       },
     ],
     note: 'T65 as well: a push counts from its receipt. A backend’s mistake alone does no harm: the session’s own deadline ends its leases',

@@ -9,7 +9,7 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/keeper.ts`,
-        find: '    for (const waiter of waiters) waiter.onLost(reason)\n',
+        find: "    for (const each of others) if (each.state !== 'unresolved') each.lose()\n",
         replaceBy: '',
       },
     ],
@@ -21,8 +21,8 @@ export const waitingBugs: readonly SourceBug[] = [
     where: 'Redisson #1763, #3891',
     edits: [
       {
-        file: `${locker}/keep-alive.ts`,
-        find: '      terms.waiters.get(grant.attempt)?.onGranted(grant)\n',
+        file: `${sim}/backend.ts`,
+        find: "      this.#connection.turns.get(grant.attempt)?.({ kind: 'turn', grant })\n",
         replaceBy: '',
       },
     ],
@@ -90,9 +90,9 @@ export const waitingBugs: readonly SourceBug[] = [
     where: 'syncguard: 3 s',
     edits: [
       {
-        file: `${locker}/waiting.ts`,
-        find: 'Math.min(pollMs, retryAfterMs ?? pollMs), { signal: stop.signal })',
-        replaceBy: 'Math.min(pollMs, retryAfterMs ?? pollMs))',
+        file: `${locker}/acquiring.ts`,
+        find: 'next.onCancel(() => pause.reject(next.reason))',
+        replaceBy: '() => {}',
       },
     ],
     foundBy: { simulation: { seeds: 200 } },
@@ -103,10 +103,10 @@ export const waitingBugs: readonly SourceBug[] = [
     where: 'verrou',
     edits: [
       {
-        file: `${locker}/waiting.ts`,
-        find: '    const request = { ...wanted.request, attempt: newAttempt(this.#context.random) }\n',
+        file: `${locker}/attempt.ts`,
+        find: 'const attempt = newAttempt(this.#host.context.random)',
         replaceBy:
-          "    const owner = [this.#context.holder, wanted.request.name].join('-').padEnd(22, '_')\n    const request = { ...wanted.request, attempt: owner }\n",
+          "const attempt = [this.#host.context.holder, this.wanted.request.name].join('-').padEnd(22, '_')",
       },
     ],
     foundBy: { simulation: { seeds: 60 } },
@@ -131,7 +131,7 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/acquiring.ts`,
-        find: 'const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)',
+        find: 'const leftMs = () => waitMs - (this.context.clock.monotonicMs() - startMs)',
         replaceBy: 'const leftMs = () => Math.max(waitMs, -startMs)',
       },
     ],

@@ -15,6 +15,7 @@ export { checkNamespace, checkText, compareNames, escapeName, unescapeName } fro
 export { checkInteger, checkKnownOptions, checkNumber, checkOneOf } from './base/options.ts'
 export { growingPauseMs, type PauseRange } from './base/pauses.ts'
 export { settledWithin, type WithinOptions, withLimit } from './base/within.ts'
+export { answering } from './kit/answering.ts'
 export { type AskingTerms, askAgain } from './kit/asking-again.ts'
 export {
   cancelledCall,

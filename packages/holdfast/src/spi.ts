@@ -87,8 +87,6 @@ export interface Call {
   onCancel(callback: () => void): () => void
   /** The same as a signal, for client libraries that take one. It is made at the first read; `onCancel` is cheaper. */
   readonly signal: AbortSignal
-  /** `enqueue` calls it once it knows that it has to wait. */
-  readonly onQueued?: () => void
   /**
    * `close` calls it after each part that the engine confirms, with the number of claims that remain. The call limit
    * applies to each part.
@@ -183,6 +181,17 @@ export type EnqueueResult<F extends Fencing = Fencing> =
   /** The queue is full: as many wait as the request allows. The attempt holds nothing and has no position. */
   | { readonly kind: 'queue-full' }
 
+/**
+ * The caller's side of `enqueue`: the call, and the one who is answered. The first `answer` or `fail` counts, and later ones
+ * do nothing. What holds for a rejection holds for the error of `fail`.
+ */
+export interface Attempt<F extends Fencing = Fencing> extends Call {
+  answer(result: EnqueueResult<F>): void
+  fail(error: unknown): void
+  /** It is in the queue and has to wait. Called at most once, and before the answer. */
+  queued(): void
+}
+
 export interface ReleaseTerms {
   /** The name stays closed to all clients for that much longer (hold-at-least). */
   readonly keepForMs: number
@@ -203,7 +212,10 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
       readonly since: Instant
       readonly ttlMs: number
       readonly lost: readonly LostClaim[]
-      /** Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. */
+      /**
+       * Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. The session has answered
+       * their attempts, too.
+       */
       readonly granted: readonly Grant<F>[]
       /**
        * Claims that the session holds or waits for besides, also under another grant than the listed one. Core abandons what
@@ -231,8 +243,11 @@ export interface BackendSession<F extends Fencing = Fencing> {
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
 
-  /** Joins the engine's queue, and answers when the attempt is granted. Only with `waiting: 'queue'`. */
-  enqueue?(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>>
+  /**
+   * Joins the engine's queue, and answers the attempt when it is granted. Only with `waiting: 'queue'`. `answering` does that for an engine
+   * that is written with promises.
+   */
+  enqueue?(request: AcquireRequest, attempt: Attempt<F>): void
 
   /**
    * Only with `waiting: 'poll'`: calls `tell` once, as soon as the name may have become free, also between a try that was answered

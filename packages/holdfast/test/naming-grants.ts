@@ -1,4 +1,6 @@
 /** For tests that name attempts only: a session that adds the grant which it saw last for the attempt. */
+
+import { answering } from '../src/kit/answering.ts'
 import type {
   AcquireResult,
   BackendSession,
@@ -10,6 +12,7 @@ import type {
   GrantedClaim,
   KeepAliveResult,
 } from '../src/spi.ts'
+import { enqueued } from '../src/testing/enqueued.ts'
 
 export interface NamingSession<F extends Fencing>
   extends Omit<BackendSession<F>, 'enqueue' | 'setData' | 'release' | 'keepAlive'> {
@@ -59,11 +62,13 @@ export function namingGrants<F extends Fencing>(inner: BackendSession<F>): Namin
     },
     enqueue:
       enqueue === undefined
-        ? lacks('queue')
-        : (request, call) => {
-            const asked = enqueue.call(inner, request, call)
+        ? () => {
+            throw new TypeError('the session has no queue')
+          }
+        : (request, attempt) => {
+            const asked = enqueued({ enqueue: enqueue.bind(inner) }, request, attempt)
             noting(asked)
-            return asked
+            answering(attempt, asked)
           },
     abandon: (claim, call) => inner.abandon(claim, call),
     setData:

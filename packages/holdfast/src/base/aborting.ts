@@ -75,7 +75,7 @@ class SignalCall implements Call {
   }
 }
 
-/** A call that is cancelled by a signal, or never, with further fields: `callWith(signal, { onQueued })`. */
+/** A call that is cancelled by a signal, or never, with further fields: `callWith(signal, { queued: onQueued })`. */
 export function callWith<T extends object>(signal?: AbortSignal, also?: T): Call & T {
   return Object.assign(new SignalCall(signal ?? new AbortController().signal), also) as Call & T
 }

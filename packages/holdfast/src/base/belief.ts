@@ -11,7 +11,7 @@
  *    larger answer of both clocks (G3).
  * 3. The clock is asked at every read (`state`, `signal`, `remainingMs`), not only by a timer (T8, blocked event loops).
  */
-import { type Clock, elapsedMs, fresherOf, type Instant } from './clock.ts'
+import { type Clock, elapsedUntil, fresherOf, type Instant, instantOf } from './clock.ts'
 import { LeaseLostError, type LossReason } from './errors.ts'
 import { inNeutralContext } from './neutral-context.ts'
 import type { LeaseState } from './types.ts'
@@ -43,18 +43,30 @@ export abstract class Belief<Host extends BeliefHost> {
   }
 
   get isLive(): boolean {
-    this.judge()
+    return this.isLiveAt(this.#now)
+  }
+
+  isLiveAt(now: Instant): boolean {
+    this.judge(now)
     return !this.isOver()
   }
 
   get remainingMs(): number {
-    this.judge()
-    return this.isOver() ? 0 : this.timeLeftMs()
+    return this.remainingMsAt(this.#now)
+  }
+
+  remainingMsAt(now: Instant): number {
+    this.judge(now)
+    return this.isOver() ? 0 : this.timeLeftMs(now)
   }
 
   /** Time that the last confirmed prolongation leaves, whatever else limits the claim. */
-  get engineLeftMs(): number {
-    return this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedMs(this.host.clock, this.#since)
+  protected engineLeftMsAt(now: Instant): number {
+    return this.#ttlMs - this.host.driftMs(this.#ttlMs) - elapsedUntil(now, this.#since)
+  }
+
+  get #now(): Instant {
+    return instantOf(this.host.clock)
   }
 
   get ttlMs(): number {
@@ -71,11 +83,9 @@ export abstract class Belief<Host extends BeliefHost> {
     return this.#controller.signal
   }
 
-  /** Ends the claim if its time is up. Called at every read, and by a timer. */
-  judge(): void {
-    if (this.isOver()) return
-    if (this.timeLeftMs() > 0) return
-    this.timeIsUp()
+  /** Ends the claim if its time is up. Called at every read, and by a timer. A caller with many claims reads the clock once. */
+  judge(now = this.#now): void {
+    if (!this.isOver() && this.timeLeftMs(now) <= 0) this.timeIsUp(now)
   }
 
   /** The lease's time is up, or that of its session. If renewals have failed before, that is why. */
@@ -84,37 +94,35 @@ export abstract class Belief<Host extends BeliefHost> {
   }
 
   /** `since`: when the request was sent that prolonged it. False: the claim is over, and stays so. */
-  confirm(since: Instant, ttlMs: number): boolean {
-    this.judge()
-    if (this.isOver()) return false
-    this.#since = fresherOf(this.host.clock, this.#since, since)
+  confirm(since: Instant, ttlMs: number, now = this.#now): boolean {
+    if (!this.isLiveAt(now)) return false
+    this.#since = fresherOf(now, this.#since, since)
     this.#ttlMs = ttlMs
     this.#renewalFailure = undefined
     this.#state = 'held'
-    this.judge()
-    return !this.isOver()
+    return this.isLiveAt(now)
   }
 
   /** A renewal has failed, or is not answered yet. */
-  jeopardize(failure?: unknown): void {
-    this.judge()
+  jeopardize(failure?: unknown, now = this.#now): void {
+    this.judge(now)
     this.#renewalFailure = failure
     if (this.#state !== 'held') return
     this.#state = 'jeopardy'
-    this.onJeopardy()
+    this.onJeopardy(now)
   }
 
   /** Calls `markLost`, reports the loss, and calls `abortSignal`; does nothing if the claim is over. */
   abstract lose(reason: LossReason): void
 
-  protected onJeopardy(): void {}
+  protected onJeopardy(_now: Instant): void {}
 
-  protected timeIsUp(): void {
+  protected timeIsUp(_now: Instant): void {
     this.expire()
   }
 
-  protected timeLeftMs(): number {
-    return this.engineLeftMs
+  protected timeLeftMs(now: Instant): number {
+    return this.engineLeftMsAt(now)
   }
 
   /** Lost or released. Does not ask the clock. */

@@ -59,13 +59,13 @@ describe('elapsed time', () => {
     const first = instantOf(clock)
     clock.block(10)
     const second = instantOf(clock)
-    assert.equal(fresherOf(clock, first, second), second)
-    assert.equal(fresherOf(clock, second, first), second)
+    assert.equal(fresherOf(instantOf(clock), first, second), second)
+    assert.equal(fresherOf(instantOf(clock), second, first), second)
     clock.stepWall(-3_600_000)
     const inBetween = instantOf(clock)
     clock.stepWall(3_600_000)
-    assert.equal(fresherOf(clock, second, inBetween), second)
-    assert.equal(fresherOf(clock, inBetween, second), second)
+    assert.equal(fresherOf(instantOf(clock), second, inBetween), second)
+    assert.equal(fresherOf(instantOf(clock), inBetween, second), second)
   })
 
   test('T3 of two instants between which the machine slept, the one after it is later', () => {

@@ -45,7 +45,7 @@ export function instantOf(clock: Clock): Instant {
  * monotonic clock and a step moves the wall clock; believing the larger can only end a lease early.
  */
 export function elapsedMs(clock: Clock, since: Instant): number {
-  return Math.max(clock.monotonicMs() - since.monotonicMs, clock.wallMs() - since.wallMs)
+  return elapsedUntil(instantOf(clock), since)
 }
 
 /** The same for a caller that has read the clock already. */
@@ -63,8 +63,8 @@ export function laterOf(a: Instant, b: Instant): Instant {
  * Which of two is less long ago. Of two confirmations both may be believed, and usually the later one gives more time; after
  * a step of the wall clock it may be the earlier one.
  */
-export function fresherOf(clock: Clock, a: Instant, b: Instant): Instant {
-  return elapsedMs(clock, b) <= elapsedMs(clock, a) ? b : a
+export function fresherOf(now: Instant, a: Instant, b: Instant): Instant {
+  return elapsedUntil(now, b) <= elapsedUntil(now, a) ? b : a
 }
 
 /** Resolves after `delayMs`, or rejects with the signal's reason as soon as it aborts. */

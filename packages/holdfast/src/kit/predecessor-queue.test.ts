@@ -77,7 +77,7 @@ function createRig(kind: StoreKind = 'ranges', broken?: StoreBreak) {
       async enqueue(attempt: string, asked: Asked = {}) {
         const stop = new AbortController()
         const told = { queued: 0 }
-        const call = callWith(stop.signal, { onQueued: () => void told.queued++ })
+        const call = callWith(stop.signal, { queued: () => void told.queued++ })
         const seen = peek(queue.enqueue(request(attempt, asked), call))
         await clock.settle()
         return { seen, stop, told }

@@ -45,6 +45,8 @@ export interface PredecessorQueueOptions {
   readonly session: () => { readonly since: Instant; readonly ttlMs: number }
 }
 
+/** A call that may be told that it has to wait. */
+type QueuedCall = Call & { readonly queued?: () => void }
 type Waiting = Extract<JoinResult, { kind: 'waiting' }>
 type Ended = Extract<JoinResult, { kind: 'granted' | 'deleted' | 'session-gone' }>
 type QueueAnswer = Exclude<EnqueueResult<'fenced'>, { kind: 'queue-full' }>
@@ -65,15 +67,15 @@ export class PredecessorQueue {
     return this.#answer(request, entered)
   }
 
-  /** As `BackendSession.enqueue`. `waitMs` is left to core. */
-  async enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+  /** As `BackendSession.enqueue`, with a promise. `waitMs` is left to core. */
+  async enqueue(request: AcquireRequest, call: QueuedCall): Promise<EnqueueResult<'fenced'>> {
     const { maxWaiters = Number.POSITIVE_INFINITY } = request
     // Asked again it finds no more waiters before it than the first time.
     const mayStay = ({ queue }: Waiting) => waitersBefore(queue) < maxWaiters
     const entered = await this.#enter(request, maxWaiters > 0, mayStay, call)
     if (entered.kind === 'busy') return { kind: 'queue-full' }
     if (entered.kind !== 'waiting') return this.#answer(request, entered)
-    call.onQueued?.()
+    call.queued?.()
     return this.#wait(request, entered.queue, call)
   }
 

@@ -7,10 +7,10 @@ import { type Clock, instantOf } from '../base/clock.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  Attempt,
   BackendSession,
   Call,
   Claim,
-  EnqueueResult,
   GrantedClaim,
   KeepAliveResult,
   ListedClaims,
@@ -92,32 +92,30 @@ export abstract class StepSession<O extends rules.Owner>
     return admission.kind === 'granted' ? this.#granted(request, admission) : admission
   }
 
-  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+  enqueue(request: AcquireRequest, attempt: Attempt<'fenced'>): void {
     const { room, owner } = this
-    return new Promise((resolve, reject) => {
-      checkWeight(request)
-      this.lifetime.begin(call)
-      const granted = (news: rules.Granted) => this.#granted(request, news)
-      const waiter = { request, call, session: owner.id, granted, resolve, reject }
-      room.ask(waiter)
-      this.inFlight.add(request.attempt)
-      const work = (step: rules.Step<O>) => {
-        const queueing = rules.enqueue(step, owner, request)
-        if (queueing.kind === 'waiting') step.afterCommit.push(() => room.enter(waiter))
-        return queueing
-      }
-      this.send(call, work, {
-        answered: ({ value }) => {
-          this.inFlight.delete(request.attempt)
-          if (value.kind === 'waiting') call.onQueued?.()
-          else if (value.kind === 'granted') room.grant(waiter, value)
-          else room.settle(waiter, { kind: value.kind })
-        },
-        failed: (error) => {
-          this.inFlight.delete(request.attempt)
-          room.fail(waiter, error)
-        },
-      })
+    checkWeight(request)
+    this.lifetime.begin(attempt)
+    const granted = (news: rules.Granted) => this.#granted(request, news)
+    const waiter = { request, attempt, session: owner.id, granted }
+    room.ask(waiter)
+    this.inFlight.add(request.attempt)
+    const work = (step: rules.Step<O>) => {
+      const queueing = rules.enqueue(step, owner, request)
+      if (queueing.kind === 'waiting') step.afterCommit.push(() => room.enter(waiter))
+      return queueing
+    }
+    this.send(attempt, work, {
+      answered: ({ value }) => {
+        this.inFlight.delete(request.attempt)
+        if (value.kind === 'waiting') attempt.queued()
+        else if (value.kind === 'granted') room.grant(waiter, value)
+        else room.settle(waiter, { kind: value.kind })
+      },
+      failed: (error) => {
+        this.inFlight.delete(request.attempt)
+        room.fail(waiter, error)
+      },
     })
   }
 

@@ -5,8 +5,9 @@ import { SimulatedStore } from '../../test/simulated-store.ts'
 import { callWith } from '../base/aborting.ts'
 import { type Instant, instantOf } from '../base/clock.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
-import type { AcquireRequest, AcquireResult, Claim, GrantedClaim } from '../spi.ts'
+import type { AcquireRequest, AcquireResult, Call, Claim, GrantedClaim } from '../spi.ts'
 import { request } from '../testing/conformance/requests.ts'
+import { enqueued } from '../testing/enqueued.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
 import { seededRandom } from '../testing/seeded-random.ts'
 import type { ClaimStore } from './conditional-store.ts'
@@ -124,7 +125,7 @@ describe('a keep-alive', () => {
   test('T19 looks again for its own waiters, once each, so that a lost wake-up costs one interval', async () => {
     const first = await session.take('first')
     const second = asked('second')
-    const waiting = session.enqueue(second, call())
+    const waiting = enqueued(session, second, call())
     await clock.settle()
     // The wake-up is lost, and nothing tells of it.
     store.isHeld = true
@@ -142,7 +143,7 @@ describe('a keep-alive', () => {
     const first = await session.take('first')
     const held = await session.take('held', 'y')
     const second = asked('second')
-    const waiting = session.enqueue(second, call())
+    const waiting = enqueued(session, second, call())
     await clock.settle()
     // The waiter is woken, and what it asks hangs.
     const { confirm } = session.claims
@@ -167,7 +168,7 @@ describe('a keep-alive', () => {
   test('G9 looks once for a waiter of its own that goes on waiting', async () => {
     await session.take('first')
     const second = asked('second')
-    session.enqueue(second, call()).catch(() => {})
+    enqueued(session, second, call()).catch(() => {})
     await clock.settle()
     store.requests = []
     const kept = await session.keepAlive({ held: [], waiting: [second] }, call())
@@ -214,7 +215,7 @@ describe('a keep-alive', () => {
   test('that finds the session gone ends its waits, and prolongs nothing', async () => {
     const since = session.believedSince
     await session.take('first')
-    const waiting = session.enqueue(asked('second'), call())
+    const waiting = enqueued(session, asked('second'), call())
     await clock.settle()
     // No watch tells of it.
     store.isHeld = true
@@ -253,7 +254,7 @@ describe('G11 a claim that is at the engine is never told as not applied', () =>
     const permits = { ...asked('a'), mode: 'permits', weight: 1, capacity: 3 } as const
     await session.tryAcquire(permits, call())
     session.claims.leave = refuse
-    await outcome(session.enqueue({ ...permits, attempt: 'b', capacity: 2 }, call()))
+    await outcome(enqueued(session, { ...permits, attempt: 'b', capacity: 2 }, call()))
     expect(session.store.show('x')).toBe('a* b')
   })
 })
@@ -355,7 +356,7 @@ describe('giving up', () => {
     await session.take('a')
     expect((await session.tryAcquire(shared('b'), call())).kind).toBe('busy')
     const waiting: Claim = asked('c')
-    session.enqueue(asked('c'), call()).catch(() => {})
+    enqueued(session, asked('c'), call()).catch(() => {})
     await clock.settle()
     expect((await session.tryAcquire(asked('c'), call())).kind).toBe('busy')
     expect(session.ended).toEqual(['b reusable'])
@@ -377,20 +378,29 @@ describe('data', () => {
   })
 })
 
+function ask(
+  session: TestSession<null>,
+  how: 'tryAcquire' | 'enqueue',
+  request: AcquireRequest,
+  given: Call,
+) {
+  return how === 'enqueue' ? enqueued(session, request, given) : session.tryAcquire(request, given)
+}
+
 describe('an attached session that does not know its time', () => {
   test.each(['tryAcquire', 'enqueue'] as const)('T64 %s prolongs it first, once', async (acquire) => {
     const session = new TestSession(null)
     const sent = instantOf(clock)
-    const result = await session[acquire](asked('a'), call())
+    const result = await ask(session, acquire, asked('a'), call())
     expect(result).toMatchObject({ kind: 'granted', grant: { since: sent } })
-    await session[acquire](asked('b'), callWith(AbortSignal.abort())).catch(() => {})
+    await ask(session, acquire, asked('b'), callWith(AbortSignal.abort())).catch(() => {})
     expect(session.store.requests.filter((each) => each === 'prolong')).toHaveLength(1)
   })
 
   test.each(['tryAcquire', 'enqueue'] as const)('%s asks for nothing if it has gone', async (acquire) => {
     const session = new TestSession(null)
     session.store.endSession('id')
-    expect(await session[acquire](asked('a'), call())).toEqual({ kind: 'session-gone' })
+    expect(await ask(session, acquire, asked('a'), call())).toEqual({ kind: 'session-gone' })
     expect(session.store.requests).toEqual(['prolong'])
   })
 })

@@ -16,6 +16,7 @@ import { TransientMap } from '../base/transient-map.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  Attempt,
   Call,
   Claim,
   EnqueueResult,
@@ -24,6 +25,7 @@ import type {
   ListedClaims,
   LostClaim,
 } from '../spi.ts'
+import { answering } from './answering.ts'
 import type { DataRecord } from './claim-records.ts'
 import type { ClaimStore, Joined } from './conditional-store.ts'
 import type { Lifetime } from './lifetime.ts'
@@ -68,8 +70,11 @@ export class StoreSession<
     return this.#acquire(request, () => this.#queue.tryAcquire(request, call), call)
   }
 
-  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
-    return this.#acquire(request, () => this.#queue.enqueue(request, call), call)
+  enqueue(request: AcquireRequest, attempt: Attempt<'fenced'>): void {
+    answering(
+      attempt,
+      this.#acquire(request, () => this.#queue.enqueue(request, attempt), attempt),
+    )
   }
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {

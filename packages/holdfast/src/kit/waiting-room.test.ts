@@ -20,13 +20,11 @@ function stage() {
     const waiter: TestWaiter = {
       request,
       session,
-      call: callWith(signal),
+      attempt: callWith(signal, { answer: result.resolve, fail: result.reject, queued: () => {} }),
       granted: (token) => ({
         kind: 'granted',
         grant: { ...request, grantId: String(token), token, since: { monotonicMs: 0, wallMs: 0 }, ttlMs: 1 },
       }),
-      resolve: result.resolve,
-      reject: result.reject,
       outcome: peek(result.promise),
     }
     room.ask(waiter)

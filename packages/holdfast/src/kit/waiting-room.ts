@@ -1,5 +1,5 @@
 /**
- * The waiters of this process: calls of `enqueue` that wait for their grant. The engine has the queue; here are the promises.
+ * The waiters of this process: attempts that wait for their grant. The engine has the queue; here are those who are answered.
  *
  *   asked ──granted at once, refused, or failed──▶ over          [grant, settle, fail]
  *   asked ──it has to wait──▶ waiting                            [enter]
@@ -14,21 +14,17 @@
 import { BackendUnavailableError } from '../base/errors.ts'
 import { publicIdOf } from '../base/ids.ts'
 import { TransientMap } from '../base/transient-map.ts'
-import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../spi.ts'
+import type { AcquireRequest, Attempt, EnqueueResult, Fencing } from '../spi.ts'
 import { cancelledCall } from './backend-kit.ts'
-
-type Result<F extends Fencing> = EnqueueResult<F> | Promise<EnqueueResult<F>>
 
 /** One `enqueue`. `News` is what the engine tells of a grant. */
 export interface Waiter<F extends Fencing = Fencing, News = unknown> {
   readonly request: AcquireRequest
-  readonly call: Call
+  readonly attempt: Attempt<F>
   /** The key that tells the sessions of this process apart. */
   readonly session: unknown
   /** Makes the session's result of what the engine told. */
-  granted(news: News): Result<F>
-  resolve(result: Result<F>): void
-  reject(error: unknown): void
+  granted(news: News): EnqueueResult<F>
 }
 
 export interface WaitingRoomOptions {
@@ -70,12 +66,12 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   /** The waiter has to wait. False if its wait is over already. */
   enter(waiter: W): boolean {
     if (!this.#asked.delete(waiter)) return this.isWaiting(waiter)
-    const { call, request } = waiter
+    const { attempt, request } = waiter
     addTo(this.#byId, publicIdOf(request.attempt), waiter)
     addTo(this.#byName, request.name, waiter)
     this.#entered.set(waiter, () => {})
-    const untie = call.onCancel(() =>
-      this.fail(waiter, cancelledCall(this.#options.backend, call.signal, 'unknown')),
+    const untie = attempt.onCancel(() =>
+      this.fail(waiter, cancelledCall(this.#options.backend, attempt.signal, 'unknown')),
     )
     if (!this.isWaiting(waiter)) return false
     this.#entered.set(waiter, untie)
@@ -117,11 +113,14 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   /** News that cannot be understood fails the waiter, and not whoever brought it: that may be a listener of the client. */
   grant(waiter: W, news: News): void {
     if (!this.leave(waiter)) return
+    let result: EnqueueResult
     try {
-      waiter.resolve(waiter.granted(news))
+      result = waiter.granted(news)
     } catch (error) {
-      waiter.reject(error)
+      waiter.attempt.fail(error)
+      return
     }
+    waiter.attempt.answer(result)
   }
 
   /** The engine has granted it. False if no waiter of this process was meant. */
@@ -136,11 +135,11 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
   }
 
   settle(waiter: W, result: EnqueueResult): void {
-    if (this.leave(waiter)) waiter.resolve(result)
+    if (this.leave(waiter)) waiter.attempt.answer(result)
   }
 
   fail(waiter: W, error: unknown): void {
-    if (this.leave(waiter)) waiter.reject(error)
+    if (this.leave(waiter)) waiter.attempt.fail(error)
   }
 
   /** The attempt holds nothing and waits for nothing any more. */

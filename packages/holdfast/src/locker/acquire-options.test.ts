@@ -35,22 +35,16 @@ describe('what the engine is told', () => {
         capacity: LOCK_CAPACITY,
         lockDelayMs: 0,
       },
-      terms: {
-        mode: 'exclusive',
-        weight: LOCK_CAPACITY,
-        capacity: LOCK_CAPACITY,
-        maxHoldMs: Number.POSITIVE_INFINITY,
-        holdAtLeastMs: 0,
-        lockDelayMs: 0,
-        warnHoldMs: defaults.warnHoldMs,
-        onJeopardy: undefined,
-      },
+      maxHoldMs: Number.POSITIVE_INFINITY,
+      holdAtLeastMs: 0,
+      warnHoldMs: defaults.warnHoldMs,
+      onJeopardy: undefined,
     })
   })
 
   test('everything that is asked for arrives', () => {
     const onJeopardy = () => {}
-    const { ttlMs, request, terms } = lock({
+    const { ttlMs, request, ...terms } = lock({
       ttlMs: 9_000,
       waitMs: 1,
       signal: new AbortController().signal,
@@ -72,21 +66,16 @@ describe('what the engine is told', () => {
       note: 'nightly',
     })
     assert.deepEqual(terms, {
-      mode: 'shared',
-      weight: 1,
-      capacity: LOCK_CAPACITY,
       maxHoldMs: 100,
       holdAtLeastMs: 50,
-      lockDelayMs: 70,
       warnHoldMs: Number.POSITIVE_INFINITY,
       onJeopardy,
     })
   })
 
   test('permits weigh 1 unless told otherwise', () => {
-    const { request, terms } = permits({ capacity: 5 })
+    const { request } = permits({ capacity: 5 })
     assert.deepEqual([request.mode, request.weight, request.capacity], ['permits', 1, 5])
-    assert.deepEqual([terms.mode, terms.weight, terms.capacity], ['permits', 1, 5])
     assert.equal(permits({ capacity: 5, weight: 5 }).request.weight, 5)
   })
 })

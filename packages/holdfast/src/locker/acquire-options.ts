@@ -14,7 +14,7 @@ import {
 } from '../base/options.ts'
 import type { AcquireOptions, HoldOptions, PermitOptions, WaitOptions } from '../base/types.ts'
 import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
-import type { Wanted } from './waiting.ts'
+import type { Wanted } from './attempt.ts'
 
 /** Defaults of a locker, where a call says nothing. */
 export interface AcquireDefaults {
@@ -123,16 +123,10 @@ function wanted(
       ...(owner !== undefined && { owner: checkText('owner', owner, limits.holderBytes) }),
       ...(maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, maxWaiters) }),
     },
-    terms: {
-      mode,
-      weight,
-      capacity,
-      lockDelayMs,
-      maxHoldMs,
-      holdAtLeastMs,
-      warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
-      onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
-    },
+    maxHoldMs,
+    holdAtLeastMs,
+    warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
+    onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
   }
 }
 

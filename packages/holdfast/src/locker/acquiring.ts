@@ -1,65 +1,75 @@
 /**
- * One acquire from a caller's point of view: how long it may take, what ends it early, what is reported of it, and
- * what is said when it fails. How the engine is asked is in `waiting`.
+ * One acquire from a caller's point of view: the tries, what is reported of it, and what is said when it fails. One try is an
+ * `Attempt`.
+ *
+ *   queue    enqueue ─────────────────────────────────────────▶ granted
+ *   poll     try ─busy─▶ wait for the next poll, or for a hint that the name is free ─▶ try …
+ *
+ * When the session or the position in the queue is lost, the next try is made in a new session. An engine that fails is
+ * tried again with backoff until the time is over, if this locker has ever had a session there; else the failure is reported at
+ * once.
  */
 
-import { Cancellation } from '../base/cancellation.ts'
-import { AcquireTimeoutError, ClosedError } from '../base/errors.ts'
-import { type AboutAttempt, emit, hasListeners, outcomeOfFailure } from '../base/events.ts'
+import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
+import { defaults } from '../base/defaults.ts'
+import { AcquireTimeoutError, BackendUnavailableError, ClosedError, isHoldfastError } from '../base/errors.ts'
+import { emit, hasListeners } from '../base/events.ts'
 import type { Backend, Fencing } from '../spi.ts'
+import { Attempt, type Busy, type Wanted } from './attempt.ts'
 import { backOff } from './back-off.ts'
-import { noAnswer } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { HolderLookup, type TimedOut } from './holders.ts'
+import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
 import type { Sessions } from './sessions.ts'
 import { acquireChannel, type TracedAttempt, traced } from './tracing.ts'
-import { Waiting, type Wanted } from './waiting.ts'
 
-interface FailedCall {
-  readonly startMs: number
-  readonly signal: AbortSignal | undefined
-  readonly final: boolean
-}
+/** Several sessions in a row that die before they can be used mean that the engine is not well. */
+const MAX_SESSIONS_PER_TRY = 3
 
 export class Acquiring<F extends Fencing> {
-  readonly #context: LockerContext
-  readonly #closing: Cancellation
+  readonly context: LockerContext
+  readonly closing: Cancellation
+  readonly #sessions: Sessions<F>
   readonly #holders: HolderLookup
-  readonly #waiting: Waiting<F>
-  readonly #attemptIds = new WeakMap<Wanted, string>()
 
   constructor(backend: Backend<F>, context: LockerContext, sessions: Sessions<F>, closing: Cancellation) {
-    this.#context = context
-    this.#closing = closing
+    this.context = context
+    this.closing = closing
+    this.#sessions = sessions
     this.#holders = new HolderLookup(backend, context, sessions, closing)
-    this.#waiting = new Waiting(sessions, context)
   }
 
   /** `null`: another client has it. */
-  tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
-    return this.#traced(wanted, async () => {
-      const startMs = this.#context.clock.monotonicMs()
-      const record = await this.#tryOnce(wanted, signal, startMs)
-      if (record === null && hasListeners('busy'))
-        emit('busy', { ...this.#about(wanted), waitedMs: this.#waitedMs(startMs) })
+  async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+    const first = new Attempt<F>(this, wanted, signal, 0)
+    return this.#traced(first, async () => {
+      const record = await this.#tryOnce(first)
+      if (record === null && hasListeners('busy')) emit('busy', { ...first.about, waitedMs: first.waitedMs })
       return record
     })
   }
 
   /** `askedMs`: the caller's own `waitMs`, where this is what is left of it. */
-  obtain(
+  async obtain(
     wanted: Wanted,
     waitMs: number,
     signal: AbortSignal | undefined,
     askedMs = waitMs,
   ): Promise<LeaseRecord> {
-    return this.#traced(wanted, () => this.#obtain(wanted, waitMs, signal, askedMs))
+    const first = new Attempt<F>(this, wanted, signal, waitMs)
+    const timedOut = (waitedMs: number) => this.#timedOut(first, { waitMs: askedMs, waitedMs, signal })
+    return this.#traced(first, async () => {
+      if (waitMs > 0) return this.#wait(first, timedOut)
+      const record = await this.#tryOnce(first)
+      if (record !== null) return record
+      throw await timedOut(first.waitedMs)
+    })
   }
 
-  #traced<R extends LeaseRecord | null>(wanted: Wanted, run: () => Promise<R>): Promise<R> {
+  #traced<R extends LeaseRecord | null>(first: Attempt<F>, run: () => Promise<R>): Promise<R> {
     if (!acquireChannel.hasSubscribers) return run()
-    const about: TracedAttempt = this.#about(wanted)
+    const about: TracedAttempt = first.about
     return traced(acquireChannel, about, async () => {
       const record = await run()
       about.outcome = record === null ? 'busy' : 'granted'
@@ -67,68 +77,89 @@ export class Acquiring<F extends Fencing> {
     })
   }
 
-  async #tryOnce(
-    wanted: Wanted,
-    signal: AbortSignal | undefined,
-    startMs: number,
-  ): Promise<LeaseRecord | null> {
-    const stop = stopWith(this.#closing, signal)
+  async #tryOnce(first: Attempt<F>): Promise<LeaseRecord | null> {
+    let attempt = first
     try {
-      const record = await this.#waiting.tryOnce(wanted, stop.cancellation)
-      return record === null ? null : this.#handOut(wanted, record, stop.cancellation, startMs)
+      for (let tries = 1; ; tries++) {
+        const session = this.#sessions.ready(first.wanted) ?? (await this.#sessionFor(attempt))
+        const outcome = await attempt.tryIn(session)
+        if (isBusy(outcome)) return null
+        if (outcome !== null) return this.#handOut(attempt, outcome)
+        if (tries === MAX_SESSIONS_PER_TRY) throw this.#sessionsEnd(first.wanted)
+        attempt = attempt.next()
+      }
     } catch (error) {
-      this.#noteFailure(wanted, error, { startMs, signal, final: true })
+      attempt.noteFailure(error, true)
       throw error
     } finally {
-      stop.untie()
+      attempt.end()
     }
   }
 
-  async #obtain(
-    wanted: Wanted,
-    waitMs: number,
-    signal: AbortSignal | undefined,
-    askedMs: number,
+  /** Waits until granted. */
+  async #wait(
+    first: Attempt<F>,
+    timedOut: (waitedMs: number) => Promise<AcquireTimeoutError>,
   ): Promise<LeaseRecord> {
-    const { clock } = this.#context
-    const { name } = wanted.request
-    const startMs = clock.monotonicMs()
-    const timedOut = () => new AcquireTimeoutError(name, this.#waitedMs(startMs))
-    if (waitMs === 0) {
-      const record = await this.#tryOnce(wanted, signal, startMs)
-      if (record !== null) return record
-      throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: this.#waitedMs(startMs), signal })
-    }
-    const stop = stopWith(this.#closing, signal)
-    // The reason for a time-out: the name was taken only if the engine has said so, else what is known.
-    let whyNot: () => unknown = () =>
-      noAnswer(this.#context, { what: `acquire of "${name}"`, timeoutMs: waitMs })
-    // This timer also keeps the process alive while a caller waits, however long that is.
-    const deadline = clock.setTimer(waitMs, () => stop.cancellation.cancel(whyNot()), {
-      keepsProcessAlive: true,
-    })
+    let attempt = first
+    const isQueue = this.context.info.waiting === 'queue'
     try {
-      const record = await this.#waiting.wait(wanted, stop.cancellation, {
-        untilMs: startMs + waitMs,
-        onWaiting: () => {
-          whyNot = timedOut
-          if (hasListeners('waiting')) emit('waiting', { ...this.#about(wanted), waitMs })
-        },
-        onFailure: (error) => {
-          whyNot = () => error
-          this.#noteFailure(wanted, error, { startMs, signal, final: false })
-        },
-      })
-      return this.#handOut(wanted, record, stop.cancellation, startMs)
+      for (let rounds = 0; ; rounds++) {
+        let pause: (() => Promise<void>) | undefined
+        try {
+          const session = this.#sessions.ready(first.wanted) ?? (await this.#sessionFor(attempt))
+          const outcome = await (isQueue ? attempt.enqueueIn(session) : attempt.tryIn(session))
+          if (isBusy(outcome)) {
+            attempt.noteTaken()
+            pause = () => this.#pollPause(session, outcome, attempt)
+          } else if (outcome !== null) return this.#handOut(attempt, outcome)
+        } catch (error) {
+          const isFirstContact = !this.#sessions.hasReached
+          if (attempt.isStopped || isFirstContact || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
+            throw error
+          attempt.noteFailure(error, false)
+        }
+        attempt = attempt.next()
+        await (pause?.() ?? backOff(this.context, rounds, attempt))
+      }
     } catch (error) {
-      if (error instanceof AcquireTimeoutError)
-        throw await this.#timedOut(wanted, { waitMs: askedMs, waitedMs: error.waitedMs, signal })
-      this.#noteFailure(wanted, error, { startMs, signal, final: true })
+      if (error instanceof AcquireTimeoutError) throw await timedOut(error.waitedMs)
+      attempt.noteFailure(error, true)
       throw error
     } finally {
-      deadline.cancel()
-      stop.untie()
+      attempt.end()
     }
+  }
+
+  #sessionFor(attempt: Attempt<F>): Promise<KeptSession<F>> {
+    return unlessCancelled(this.#sessions.take(attempt.wanted), attempt)
+  }
+
+  /** Until the next poll, or until the engine tells that the name may be free. */
+  async #pollPause(
+    { engineSession }: KeptSession<F>,
+    { retryAfterMs }: Busy,
+    next: Attempt<F>,
+  ): Promise<void> {
+    const { clock, random } = this.context
+    const pollMs = defaults.pollMs + random.fraction() * defaults.pollJitterMs
+    const pause = Promise.withResolvers<void>()
+    const timer = clock.setTimer(Math.min(pollMs, retryAfterMs ?? pollMs), pause.resolve)
+    const takeBack = engineSession.onceFree?.(next.wanted.request.name, pause.resolve)
+    const untie = next.onCancel(() => pause.reject(next.reason))
+    await pause.promise.finally(() => {
+      untie()
+      takeBack?.()
+      timer.cancel()
+    })
+  }
+
+  #sessionsEnd({ request, ttlMs }: Wanted): BackendUnavailableError {
+    return new BackendUnavailableError(
+      this.context.backendName,
+      `acquire of "${request.name}": sessions end before they can be used (is the TTL of ${ttlMs} ms too short for this engine?)`,
+      'not-applied',
+    )
   }
 
   /**
@@ -141,9 +172,9 @@ export class Acquiring<F extends Fencing> {
     waitMs: number,
     signal: AbortSignal | undefined,
   ): Promise<LeaseRecord[]> {
-    const startMs = this.#context.clock.monotonicMs()
-    const leftMs = () => waitMs - (this.#context.clock.monotonicMs() - startMs)
-    const stop = stopWith(this.#closing, signal)
+    const startMs = this.context.clock.monotonicMs()
+    const leftMs = () => waitMs - (this.context.clock.monotonicMs() - startMs)
+    const stop = stopWith(this.closing, signal)
     try {
       for (let rounds = 0; ; rounds++) {
         const records = await this.#gather(wanted, waitMs, leftMs, signal)
@@ -151,8 +182,12 @@ export class Acquiring<F extends Fencing> {
         this.#giveBack(records)
         const first = wanted[0]
         if (leftMs() <= 0 && first !== undefined)
-          throw await this.#timedOut(first, { waitMs, waitedMs: waitMs - leftMs(), signal })
-        await backOff(this.#context, rounds, stop.cancellation, leftMs())
+          throw await this.#timedOut(new Attempt<F>(this, first, undefined, 0), {
+            waitMs,
+            waitedMs: waitMs - leftMs(),
+            signal,
+          })
+        await backOff(this.context, rounds, stop.cancellation, leftMs())
       }
     } finally {
       stop.untie()
@@ -176,51 +211,29 @@ export class Acquiring<F extends Fencing> {
   }
 
   #giveBack(records: readonly LeaseRecord[]): void {
-    this.#context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
+    this.context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */
-  #handOut(wanted: Wanted, record: LeaseRecord, stop: Cancellation, startMs: number): LeaseRecord {
-    if (stop.cancelled) {
+  #handOut(attempt: Attempt<F>, record: LeaseRecord): LeaseRecord {
+    if (attempt.cancelled) {
       this.#giveBack([record])
-      throw stop.reason
+      throw attempt.reason
     }
     if (hasListeners('acquired'))
-      emit('acquired', {
-        ...record.about,
-        ...this.#about(wanted),
-        waitedMs: this.#waitedMs(startMs),
-      })
+      emit('acquired', { ...record.about, ...attempt.about, waitedMs: attempt.waitedMs })
     return record
   }
 
-  #timedOut(wanted: Wanted, timedOut: TimedOut): Promise<AcquireTimeoutError> {
+  #timedOut(attempt: Attempt<F>, timedOut: TimedOut): Promise<AcquireTimeoutError> {
     const { waitedMs } = timedOut
-    if (hasListeners('timed-out')) emit('timed-out', { ...this.#about(wanted), waitedMs })
-    return this.#holders.timeoutError(wanted.request.name, timedOut)
+    if (hasListeners('timed-out')) emit('timed-out', { ...attempt.about, waitedMs })
+    return this.#holders.timeoutError(attempt.wanted.request.name, timedOut)
   }
+}
 
-  #noteFailure(wanted: Wanted, error: unknown, { startMs, signal, final }: FailedCall): void {
-    if (!hasListeners('failed')) return
-    const outcome = outcomeOfFailure(error, signal)
-    emit('failed', { ...this.#about(wanted), error, final, outcome, waitedMs: this.#waitedMs(startMs) })
-  }
-
-  #waitedMs(startMs: number): number {
-    return this.#context.clock.monotonicMs() - startMs
-  }
-
-  #about(wanted: Wanted): AboutAttempt {
-    const { info, holder, random } = this.#context
-    // Made at the first use; it is the same for the whole call.
-    let attemptId = this.#attemptIds.get(wanted)
-    if (attemptId === undefined) {
-      attemptId = random.id()
-      this.#attemptIds.set(wanted, attemptId)
-    }
-    const { name, mode } = wanted.request
-    return { backend: info.name, namespace: info.namespace, name, holder, attemptId, mode }
-  }
+function isBusy(outcome: LeaseRecord | Busy | null): outcome is Busy {
+  return outcome !== null && 'kind' in outcome
 }
 
 /** Cancelled by the caller's signal, or when the locker closes. A caller with a deadline adds it. */

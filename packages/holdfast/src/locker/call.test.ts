@@ -44,20 +44,6 @@ describe('a call that is answered', () => {
     void start()
     assert.equal(calls.length, 1)
   })
-
-  test('tells that it is queued', async () => {
-    let queued = 0
-    const { start } = setUp({ onQueued: () => queued++ })
-    await start(async (call) => {
-      call.onQueued?.()
-      return 'granted'
-    })
-    assert.equal(queued, 1)
-    await setUp().start(async (call) => {
-      call.onQueued?.()
-      return 'nobody listens'
-    })
-  })
 })
 
 describe('T16 a call that is never answered', () => {

@@ -14,7 +14,6 @@ export interface CallLimits {
   readonly stop?: Cancellation | undefined
   /** A caller waits for the answer, so the process must not end before it is there. */
   readonly keepsProcessAlive?: boolean
-  readonly onQueued?: () => void
   readonly onProgress?: (left: number) => void
 }
 
@@ -24,20 +23,13 @@ export interface Engine {
   readonly whyUnanswered?: (() => string | undefined) | undefined
 }
 
-/** For a call that may also be answered, or given up, before the engine answers. */
-export function callAnswerable<T>(
-  engine: Engine,
-  limits: CallLimits,
-  run: (call: EngineCall<T>) => Promise<T>,
-): Promise<T> {
-  return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
-}
-
-export const callEngine: <T>(
+export function callEngine<T>(
   engine: Engine,
   limits: CallLimits,
   run: (call: Call) => Promise<T>,
-) => Promise<T> = callAnswerable
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => new EngineCall(engine, limits, resolve, reject).start(run))
+}
 
 /** For a call that its caller waits for. */
 export function callForCaller<T>(
@@ -58,9 +50,8 @@ export async function changingNothing<T>(answer: Promise<T>): Promise<T> {
   }
 }
 
-/** One object for everything about the call: an acquire and a release make one each, so there are many of them. */
-export class EngineCall<T> extends Cancellation implements Call {
-  readonly onQueued: () => void
+/** One object for everything about the call: every release makes one. */
+class EngineCall<T> extends Cancellation implements Call {
   readonly onProgress?: (left: number) => void
   readonly #engine: Engine
   readonly #limits: CallLimits
@@ -81,21 +72,20 @@ export class EngineCall<T> extends Cancellation implements Call {
     this.#limits = limits
     this.#resolve = resolve
     this.#reject = reject
-    this.onQueued = limits.onQueued ?? doNothing
     if (limits.onProgress !== undefined) this.onProgress = (left) => this.#progressed(left)
   }
 
-  start(run: (call: EngineCall<T>) => Promise<T>): void {
+  start(run: (call: Call) => Promise<T>): void {
     const { stop } = this.#limits
     this.#armTimer()
-    this.#untie = stop?.onCancel(() => this.giveUp(stop.reason))
+    this.#untie = stop?.onCancel(() => this.#giveUp(stop.reason))
     if (this.#settled) {
       this.#timer?.cancel()
       return
     }
     try {
       Promise.resolve(run(this)).then(
-        (answer) => this.answer(answer),
+        (answer) => this.#answer(answer),
         (error: unknown) => this.#fail(error),
       )
     } catch (error) {
@@ -112,11 +102,11 @@ export class EngineCall<T> extends Cancellation implements Call {
     this.#limits.onProgress?.(left)
   }
 
-  answer(answer: T): void {
+  #answer(answer: T): void {
     if (this.#settle()) this.#resolve(answer)
   }
 
-  giveUp(reason: unknown): void {
+  #giveUp(reason: unknown): void {
     if (!this.#settle()) return
     // The caller first: what the backend does on cancellation must not make the caller wait.
     this.#reject(reason)
@@ -126,12 +116,12 @@ export class EngineCall<T> extends Cancellation implements Call {
   #armTimer(): void {
     const { timeoutMs, keepsProcessAlive = false } = this.#limits
     if (timeoutMs === Number.POSITIVE_INFINITY) return
-    const onTimeout = () => this.giveUp(noAnswer(this.#engine, this.#limits))
+    const onTimeout = () => this.#giveUp(noAnswer(this.#engine, this.#limits))
     this.#timer = this.#engine.clock.setTimer(timeoutMs, onTimeout, { keepsProcessAlive })
   }
 
   #fail(error: unknown): void {
-    if (this.#settle()) this.#reject(asHoldfastError(this.#engine, this.#limits, error))
+    if (this.#settle()) this.#reject(asHoldfastError(this.#engine, this.#limits.what, error))
   }
 
   #settle(): boolean {
@@ -143,8 +133,6 @@ export class EngineCall<T> extends Cancellation implements Call {
   }
 }
 
-function doNothing(): void {}
-
 export function noAnswer(
   engine: Engine,
   { what, timeoutMs }: Pick<CallLimits, 'what' | 'timeoutMs'>,
@@ -155,7 +143,7 @@ export function noAnswer(
   return new BackendUnavailableError(engine.backendName, `${what}: ${text}`, 'unknown')
 }
 
-function asHoldfastError(engine: Engine, { what }: CallLimits, error: unknown): unknown {
+export function asHoldfastError(engine: Engine, what: string, error: unknown): unknown {
   if (isHoldfastError(error)) return error
   const message = error instanceof Error ? error.message : String(error)
   return new BackendUnavailableError(engine.backendName, `${what}: ${message}`, 'unknown', { cause: error })

@@ -146,7 +146,7 @@ abstract class Handle implements LeaseBase {
 
   protected fenceOf(): Fence {
     const { claim, terms, token, id } = this.#record
-    const mode = terms.mode === 'shared' ? 'shared' : 'exclusive'
+    const mode = terms.request.mode === 'shared' ? 'shared' : 'exclusive'
     return makeFence({
       issuer: this.#context.info.issuer,
       name: claim.name,
@@ -182,8 +182,8 @@ class PermitHandle extends Handle implements Permit {
 
   constructor(record: LeaseRecord, context: LockerContext) {
     super(record, context)
-    this.weight = record.terms.weight
-    this.capacity = record.terms.capacity
+    this.weight = record.terms.request.weight
+    this.capacity = record.terms.request.capacity
   }
 }
 

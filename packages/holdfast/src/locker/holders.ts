@@ -98,7 +98,7 @@ export class HolderLookup {
   #withoutLook(name: string): Look {
     const [own] = this.#sessions.leasesOn(name)
     if (own === undefined) return { advice: undefined, heldByThisLocker: false }
-    const advice = own.terms.capacity === LOCK_CAPACITY ? NOT_REENTRANT : OTHERWISE
+    const advice = own.terms.request.capacity === LOCK_CAPACITY ? NOT_REENTRANT : OTHERWISE
     return { advice: `This locker has a lease on it (${own.id}). ${advice}`, heldByThisLocker: true }
   }
 }

@@ -12,44 +12,17 @@
  */
 
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
-import { type Instant, keepProcessAlive } from '../base/clock.ts'
-import type { LossReason } from '../base/errors.ts'
+import { instantOf, keepProcessAlive } from '../base/clock.ts'
 import { emit, hasListeners } from '../base/events.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
 import type { CallOptions } from '../base/types.ts'
-import type { Call, Claim, Fencing, Grant, KeepAliveResult, ListedClaims, LostClaim } from '../spi.ts'
+import type { Claim, Fencing, GrantedClaim, KeepAliveResult, LostClaim } from '../spi.ts'
+import type { Attempt } from './attempt.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
+import type { KeptSession } from './keeper.ts'
 import type { LeaseRecord } from './lease.ts'
 import { RenewalSchedule } from './renewal-schedule.ts'
-
-/** A call that waits in the engine's queue. Its position ends with the session. */
-export interface QueuedWaiter<F extends Fencing = Fencing> {
-  readonly claim: Claim
-  readonly onLost: (reason: LossReason) => void
-  /** The engine says that it is granted, although its push has not (or not yet) arrived. */
-  readonly onGranted: (grant: Grant<F>) => void
-}
-
-export interface KeepAliveTerms<F extends Fencing> {
-  keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<F>>
-  /** Leases that ride on the session, by attempt. */
-  readonly leases: ReadonlyMap<string, LeaseRecord>
-  readonly lingering: ReadonlyMap<string, LeaseRecord>
-  readonly waiters: ReadonlyMap<string, QueuedWaiter<F>>
-  isKnown(attempt: string): boolean
-  isOpen(): boolean
-  ttlMs(): number
-  /** The end of the session. */
-  readonly stop: Cancellation
-  judgeAll(): void
-  /** Before a keep-alive without a caller: true if the session ends instead, because nothing rides on it. */
-  closeIfIdle(): boolean
-  onProlonged(since: Instant, ttlMs: number): void
-  onGone(): void
-  /** The engine has this claim on the session, and this locker does not know it. */
-  onUnknown(claim: Claim): void
-}
 
 interface Flight {
   readonly number: number
@@ -58,19 +31,15 @@ interface Flight {
 
 export class KeepAlives<F extends Fencing> {
   readonly #context: LockerContext
-  readonly #terms: KeepAliveTerms<F>
+  readonly #session: KeptSession<F>
   readonly #schedule: RenewalSchedule
   #flights = 0
   #flight: Flight | undefined
 
-  constructor(context: LockerContext, terms: KeepAliveTerms<F>) {
+  constructor(context: LockerContext, session: KeptSession<F>) {
     this.#context = context
-    this.#terms = terms
-    this.#schedule = new RenewalSchedule(
-      context,
-      () => terms.ttlMs(),
-      (lateByMs) => this.#due(lateByMs),
-    )
+    this.#session = session
+    this.#schedule = new RenewalSchedule(context, session, (lateByMs) => this.#due(lateByMs))
     this.#schedule.next()
   }
 
@@ -111,42 +80,49 @@ export class KeepAlives<F extends Fencing> {
   #due(lateByMs: number): void {
     if (lateByMs > this.#schedule.intervalMs / 2 && hasListeners('paused'))
       emit('paused', { ...this.#about, lateByMs })
-    this.#terms.judgeAll()
-    if (!this.#terms.isOpen()) return
-    for (const lease of this.#terms.leases.values()) lease.warnIfHeldLong()
-    if (!this.#terms.closeIfIdle() && this.#flight === undefined) this.#send()
+    const session = this.#session
+    const now = instantOf(this.#context.clock)
+    session.judgeAll(now)
+    if (!session.isOpenAt(now)) return
+    for (const lease of session.attempts.leases()) lease.warnIfHeldLong(now)
+    if (!session.closeIfIdle() && this.#flight === undefined) this.#send()
   }
 
   #send(): Flight {
     this.#schedule.cancel()
+    const session = this.#session
     const number = ++this.#flights
-    const held = [...this.#terms.leases.values()].filter((lease) => lease.isLive)
-    const waiters = [...this.#terms.waiters.values()]
+    const now = instantOf(this.#context.clock)
+    const held: LeaseRecord[] = []
+    const waiters: Attempt<F>[] = []
+    const listed = { held: [] as GrantedClaim[], waiting: [] as Claim[] }
+    for (const each of session.attempts.values()) {
+      if (each.state === 'asked' || each.state === 'waiting') {
+        waiters.push(each)
+        listed.waiting.push(each.claim)
+      }
+      const lease = each.state === 'held' || each.state === 'lingering' ? each.lease : undefined
+      if (lease === undefined) continue
+      // The claim of a lease that is over is kept for as long as its body runs.
+      if (each.state === 'held' && !lease.isLiveAt(now)) continue
+      listed.held.push(lease.claim)
+      if (each.state === 'held') held.push(lease)
+    }
     for (const lease of held) lease.listedInFlight = number
-    const sentMs = this.#context.clock.monotonicMs()
-    const done = callEngine(
-      this.#context,
-      { what: 'keep-alive', timeoutMs: this.callLimitMs, stop: this.#terms.stop },
-      (call) => {
-        const lingering = [...this.#terms.lingering.values()]
-        const listed = {
-          held: [...held, ...lingering].map((lease) => lease.claim),
-          waiting: waiters.map((waiter) => waiter.claim),
-        }
-        const answer = this.#terms.keepAlive(listed, call)
-        // Attached to the answer itself and not to the bounded call: a late confirmation is a confirmation.
-        return answer.then((result) => {
-          this.#landed(number)
-          for (const lease of held) lease.confirmedInFlight = Math.max(lease.confirmedInFlight, number)
-          this.#apply(result, held, waiters, sentMs)
-        })
-      },
+    const limits = { what: 'keep-alive', timeoutMs: this.callLimitMs, stop: session.ended }
+    const done = callEngine(this.#context, limits, (call) =>
+      // Attached to the answer itself and not to the bounded call: a late confirmation is a confirmation.
+      session.engineSession.keepAlive(listed, call).then((result) => {
+        this.#landed(number)
+        for (const lease of held) lease.confirmedInFlight = Math.max(lease.confirmedInFlight, number)
+        this.#apply(result, held, waiters, now.monotonicMs)
+      }),
     )
     this.#flight = { number, done }
     // Handled here; a caller of `renew` gets it as well (T30).
     done.catch((error: unknown) => {
       this.#landed(number)
-      this.#failed(error, held, sentMs)
+      this.#failed(error, held, now.monotonicMs)
     })
     return this.#flight
   }
@@ -158,50 +134,50 @@ export class KeepAlives<F extends Fencing> {
   #apply(
     result: KeepAliveResult<F>,
     held: readonly LeaseRecord[],
-    waiters: readonly QueuedWaiter<F>[],
+    waiters: readonly Attempt<F>[],
     sentMs: number,
   ): void {
-    const terms = this.#terms
-    if (!terms.isOpen()) return
+    const session = this.#session
+    const { attempts } = session
+    const now = instantOf(this.#context.clock)
+    if (!session.isOpenAt(now)) return
     if (result.kind === 'gone') {
-      terms.onGone()
+      session.end('session-gone')
       return
     }
-    terms.onProlonged(result.since, result.ttlMs)
+    session.prolonged(result.since, result.ttlMs, now)
     const lost = new Map(result.lost.map((claim) => [claim.attempt, claim]))
     for (const lease of held) {
       const loss = lost.get(lease.claim.attempt)
-      if (loss === undefined) lease.confirm(result.since, result.ttlMs)
+      if (loss === undefined) lease.confirm(result.since, result.ttlMs, now)
       else loseByEnginesWord(lease, loss)
     }
-    for (const waiter of waiters) {
-      const loss = lost.get(waiter.claim.attempt)
-      if (loss !== undefined && terms.waiters.has(waiter.claim.attempt)) waiter.onLost(loss.reason)
-    }
-    for (const claim of result.unlisted) if (!terms.isKnown(claim.attempt)) terms.onUnknown(claim)
+    for (const waiter of waiters) if (lost.has(waiter.claim.attempt)) waiter.lose()
+    // Known are also those whose request or release is in flight: the engine may have heard of it, or not yet.
+    for (const claim of result.unlisted) if (!attempts.has(claim.attempt)) session.resolve(claim)
     for (const grant of result.granted) {
-      terms.waiters.get(grant.attempt)?.onGranted(grant)
-      const lease = terms.leases.get(grant.attempt)
-      if (lease === undefined) continue
-      // The push was quicker than this answer; a claim that was listed as waiting has been prolonged all the same.
-      if (lease.claim.grantId === grant.grantId) lease.confirm(grant.since, grant.ttlMs)
+      const attempt = attempts.get(grant.attempt)
+      if (attempt?.state !== 'held' || attempt.lease === undefined) continue
+      // It was listed as waiting, and so it has been prolonged.
+      if (attempt.lease.claim.grantId === grant.grantId) attempt.lease.confirm(grant.since, grant.ttlMs, now)
       else {
-        loseByEnginesWord(lease, { attempt: grant.attempt, reason: 'deleted' })
-        terms.onUnknown(grant)
+        loseByEnginesWord(attempt.lease, { attempt: grant.attempt, reason: 'deleted' })
+        session.resolve(grant)
       }
     }
-    const tookMs = this.#context.clock.monotonicMs() - sentMs
+    const tookMs = now.monotonicMs - sentMs
     if (hasListeners('renewed')) emit('renewed', { ...this.#about, leases: held.length, tookMs })
     this.#schedule.next(tookMs)
-    terms.judgeAll()
+    session.judgeAll(now)
   }
 
   #failed(error: unknown, held: readonly LeaseRecord[], sentMs: number): void {
-    if (!this.#terms.isOpen()) return
-    const tookMs = this.#context.clock.monotonicMs() - sentMs
+    const now = instantOf(this.#context.clock)
+    if (!this.#session.isOpenAt(now)) return
+    const tookMs = now.monotonicMs - sentMs
     if (hasListeners('renewal-failed'))
       emit('renewal-failed', { ...this.#about, leases: held.length, error, tookMs })
-    for (const lease of held) lease.jeopardize(error)
+    for (const lease of held) lease.jeopardize(error, now)
     this.#schedule.soon()
   }
 

@@ -4,6 +4,7 @@ import { instantOf } from '../base/clock.ts'
 import { BackendUnavailableError, type LeaseLostError } from '../base/errors.ts'
 import { closeSession } from '../kit/rules.ts'
 import type { Backend, BackendSession } from '../spi.ts'
+import { enqueued } from '../testing/enqueued.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 import type { LockerOptions } from './locker.ts'
 
@@ -167,12 +168,12 @@ describe('keep-alives', () => {
         const openSession = backend.openSession.bind(backend)
         backend.openSession = async (request, call) => {
           const session = await openSession(request, call)
-          const enqueue = session.enqueue?.bind(session)
-          session.enqueue = async (asked, each) => {
+          const { enqueue } = session as Required<typeof session>
+          session.enqueue = async (asked, attempt) => {
             await clock.advance(10)
-            const result = await enqueue?.(asked, each)
-            if (result?.kind !== 'granted') throw new Error('it is free')
-            return { kind: 'granted', grant: { ...result.grant, since: instantOf(clock) } }
+            const result = await enqueued({ enqueue: enqueue.bind(session) }, asked, attempt)
+            if (result.kind !== 'granted') throw new Error('it is free')
+            attempt.answer({ kind: 'granted', grant: { ...result.grant, since: instantOf(clock) } })
           }
           session.keepAlive = async () => {
             throw new BackendUnavailableError('memory', 'nobody answers', 'unknown')

@@ -13,30 +13,23 @@
  */
 
 import { Cancellation } from '../base/cancellation.ts'
-import {
-  type Clock,
-  elapsedMs,
-  elapsedUntil,
-  fresherOf,
-  type Instant,
-  instantOf,
-  type Timer,
-} from '../base/clock.ts'
+import { type Clock, elapsedUntil, fresherOf, type Instant, instantOf, type Timer } from '../base/clock.ts'
 import { defaults } from '../base/defaults.ts'
 import { BackendUnavailableError, type LossReason } from '../base/errors.ts'
 import { emit, hasListeners } from '../base/events.ts'
 import { withEpoch } from '../base/fence.ts'
-import { TransientMap } from '../base/transient-map.ts'
+import { ignore } from '../base/ignore.ts'
 import type { CallOptions, ReleaseOutcome } from '../base/types.ts'
 import { withLimit } from '../base/within.ts'
 import type { BackendSession, Call, Claim, Fencing, Grant, GrantedClaim } from '../spi.ts'
+import type { Attempt } from './attempt.ts'
 import { callEngine, callForCaller } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { watchForDrop } from './dropped.ts'
-import { KeepAlives, type QueuedWaiter } from './keep-alive.ts'
-import { type AtEngine, type LeaseHost, LeaseRecord, type LeaseTerms } from './lease.ts'
-import { SessionLeases } from './session-leases.ts'
-import { Unresolved } from './unresolved.ts'
+import { KeepAlives } from './keep-alive.ts'
+import { type AtEngine, type LeaseHost, LeaseRecord } from './lease.ts'
+import { type Leftover, SessionAttempts } from './session-attempts.ts'
+import { abandonUntilAnswered } from './unresolved.ts'
 
 export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly engineSession: BackendSession<F>
@@ -47,15 +40,13 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   readonly lockDelayMs: number
   readonly #context: LockerContext
   readonly #onEnd: (session: KeptSession<F>) => void
-  readonly #leases = new SessionLeases()
-  /** Claims that are kept at the engine although their leases are over: their bodies have not stopped yet (T53, early releases). */
-  readonly #lingering = new Map<string, LeaseRecord>()
-  readonly #waiters = new TransientMap<string, QueuedWaiter<F>>()
-  readonly #unresolved: Unresolved
-  /** Attempts that are being asked for or released right now: the engine may know more of them than we do. */
-  readonly #inFlight = new TransientMap<string, true>()
+  readonly attempts = new SessionAttempts<F>()
+  /** Its end. The reason is the error for calls that are in flight then. */
+  readonly ended = new Cancellation()
+  /** How many attempts are unresolved now, and how many have been. */
+  #unresolved = 0
+  #abandoned = 0
   readonly #keepAlives: KeepAlives<F>
-  readonly #ended = new Cancellation()
   #since: Instant
   #ttlMs: number
   #deadlineTimer: Timer | undefined
@@ -78,134 +69,128 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     this.#since = engineSession.since
     this.#ttlMs = engineSession.ttlMs
     this.#idleSinceMs = this.clock.monotonicMs()
-    this.#unresolved = new Unresolved(context, {
-      abandon: (claim, call) => engineSession.abandon(claim, call),
-      release: (claim, keepForMs, call) => engineSession.release(claim, { keepForMs }, call),
-      callLimitMs: () => this.#keepAlives.callLimitMs,
-      ttlMs: () => this.#ttlMs,
-      stop: this.#ended,
-      onResolved: () => this.#noteIdle(),
-      onHopeless: () => this.end('unreachable'),
-    })
-    this.#keepAlives = new KeepAlives(context, {
-      keepAlive: (listed, call) => engineSession.keepAlive(listed, call),
-      leases: this.#leases,
-      lingering: this.#lingering,
-      waiters: this.#waiters,
-      isKnown: (attempt) => this.#isKnown(attempt),
-      isOpen: () => this.isOpen,
-      ttlMs: () => this.#ttlMs,
-      stop: this.#ended,
-      judgeAll: () => this.#judgeAll(),
-      closeIfIdle: () => this.#closeIfIdle(),
-      onProlonged: (since, ttlMs) => this.#prolonged(since, ttlMs),
-      onGone: () => this.end('session-gone'),
-      onUnknown: (claim) => this.resolve(claim),
-    })
-    this.#armDeadlineTimer(this.#timeLeftMs())
+    this.#keepAlives = new KeepAlives(context, this)
+    this.#armDeadlineTimer(this.#timeLeftMs(instantOf(this.clock)))
   }
 
   get isOpen(): boolean {
-    if (!this.#ended.cancelled && this.#timeLeftMs() <= 0) this.end('expired')
-    return !this.#ended.cancelled
+    return this.isOpenAt(instantOf(this.clock))
+  }
+
+  isOpenAt(now: Instant): boolean {
+    if (!this.ended.cancelled && this.#timeLeftMs(now) <= 0) this.end('expired')
+    return !this.ended.cancelled
   }
 
   /** Open, and nothing is unresolved: a lease that is put on it will not be lost for the sake of another. */
   get isSound(): boolean {
-    return this.isOpen && this.#unresolved.size === 0
+    return this.isOpen && this.#unresolved === 0
   }
 
   get takesNewLeases(): boolean {
-    return this.isOpen && this.#unresolved.size === 0 && !this.#isWornOut
+    return this.isSound && !this.#isWornOut
   }
 
   get isIdle(): boolean {
-    if (this.#leases.size > 0 || this.#waiters.size > 0 || this.#inFlight.size > 0) return false
-    return this.#lingering.size === 0 && this.#unresolved.size === 0
+    return this.attempts.size === 0
   }
 
-  get leases(): Iterable<LeaseRecord> {
-    return this.#leases.values()
+  /** As it was granted last. */
+  get ttlMs(): number {
+    return this.#ttlMs
   }
 
-  leasesOn(name: string): Iterable<LeaseRecord> {
-    return this.#leases.onName(name)
+  /** How long a call may take that is repeated until it is answered. */
+  get callLimitMs(): number {
+    return this.#keepAlives.callLimitMs
   }
 
   /** Every abandoned attempt leaves a mark at the engine for as long as the session lives. */
   get #isWornOut(): boolean {
-    return this.#unresolved.abandoned >= this.#context.maxAbandonedPerSession
+    return this.#abandoned >= this.#context.maxAbandonedPerSession
   }
 
   driftMs(ttlMs: number): number {
     return this.#context.info.driftMs(ttlMs)
   }
 
-  /** A lease for what the engine granted, or null if its time is already up (T6, late grants): then it is given back. */
-  adopt(grant: Grant<F>, terms: LeaseTerms): LeaseRecord | null {
-    if (!this.isOpen) return null
+  /** The lease that the engine has granted to an attempt. Null if its time is up already (T6, late grants): then it is given back. */
+  adopt(attempt: Attempt<F>, grant: Grant<F>): LeaseRecord | null | Promise<LeaseRecord | null> {
     const now = instantOf(this.clock)
-    const leftMs = grant.ttlMs - this.driftMs(grant.ttlMs) - elapsedUntil(now, grant.since)
+    if (!this.isOpenAt(now)) return null
+    const { ttlMs } = grant
+    const leftMs = ttlMs - this.driftMs(ttlMs) - elapsedUntil(now, grant.since)
     if (leftMs <= 0) {
       this.resolve(grant)
       return null
     }
     const token = grant.token === null ? null : withEpoch(this.epoch, grant.token)
-    const lease = new LeaseRecord(this, grant, token, terms, now)
-    this.#leases.set(grant.attempt, lease)
-    const firstDueMs = Math.min(leftMs, terms.maxHoldMs)
+    const lease = new LeaseRecord(this, grant, token, attempt.wanted, now)
+    attempt.lease = lease
+    attempt.state = 'held'
+    this.attempts.noteHeld(lease)
+    const firstDueMs = Math.min(leftMs, lease.terms.maxHoldMs)
     if (now.monotonicMs + firstDueMs < this.#deadlineTimerDueMs) this.#armDeadlineTimer(firstDueMs)
-    return lease
+    // After a failure the session's last keep-alive may be so old that the lease would be lost before its first renewal.
+    return leftMs < ttlMs / defaults.renewalsPerTtl ? this.#confirmed(lease, attempt) : lease
   }
 
-  /** While `work` runs, the attempt is ours even if the engine's word on it has not arrived. */
-  async inFlight<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
-    this.#inFlight.set(claim.attempt, true)
-    try {
-      return await work()
-    } finally {
-      this.#inFlight.delete(claim.attempt)
-    }
+  /** If the keep-alive fails, the lease is worth what it was worth before. Null: it is over by now. */
+  async #confirmed(lease: LeaseRecord, { signal }: Attempt<F>): Promise<LeaseRecord | null> {
+    await this.renew(lease, { signal }).catch(ignore)
+    return lease.isLive ? lease : null
   }
 
-  addWaiter(waiter: QueuedWaiter<F>): void {
-    this.#waiters.set(waiter.claim.attempt, waiter)
-  }
-
-  removeWaiter(claim: Claim): void {
-    this.#waiters.delete(claim.attempt)
+  /** The engine has nothing of this attempt, and never will. */
+  forget({ claim }: Attempt<F>): void {
+    this.attempts.delete(claim.attempt)
     this.#noteIdle()
   }
 
   leaseLost(lease: LeaseRecord, atEngine: AtEngine): void {
-    this.#leases.delete(lease.claim.attempt)
-    if (atEngine === 'kept') this.#lingering.set(lease.claim.attempt, lease)
-    if (atEngine === 'abandoned') this.resolve(lease.claim, lease.keepClosedMs)
+    const { claim } = lease
+    this.attempts.noteEnded(lease, atEngine === 'kept' ? 'lingering' : 'over')
+    if (atEngine === 'kept') return
+    this.attempts.delete(claim.attempt)
+    if (atEngine === 'abandoned') this.resolve(claim, lease.keepClosedMs)
     this.#noteIdle()
   }
 
   async releaseAtEngine(lease: LeaseRecord, keepForMs: number): Promise<ReleaseOutcome> {
     const { claim } = lease
-    this.#leases.delete(claim.attempt)
-    if (this.#ended.cancelled) return 'not-held'
+    if (this.ended.cancelled) return 'not-held'
+    this.attempts.noteEnded(lease, 'releasing')
     const release = (call: Call) => this.engineSession.release(claim, { keepForMs }, call)
-    this.#inFlight.set(claim.attempt, true)
     try {
-      return await callForCaller(this.#context, `release of "${claim.name}"`, this.#ended, release)
+      const outcome = await callForCaller(this.#context, `release of "${claim.name}"`, this.ended, release)
+      this.attempts.delete(claim.attempt)
+      return outcome
     } catch (error) {
       // A session that has ended takes its claims with it; else the claim stays unresolved until abandoned.
-      if (!this.#ended.cancelled) this.resolve(claim, keepForMs)
+      this.resolve(claim, keepForMs)
       if (hasListeners('release-failed')) emit('release-failed', { ...lease.about, error })
       return 'unknown'
     } finally {
-      this.#inFlight.delete(claim.attempt)
       this.#noteIdle()
     }
   }
 
   /** The engine may or may not have this claim: sees to it, in the background, that it has not and never will. */
   resolve(claim: Claim | GrantedClaim, keepForMs = 0): void {
-    if (!this.#ended.cancelled) this.#unresolved.add(claim, keepForMs)
+    if (this.ended.cancelled || this.attempts.get(claim.attempt)?.state === 'unresolved') return
+    const closedUntilMs = this.clock.monotonicMs() + keepForMs
+    const leftover: Leftover = { state: 'unresolved', claim, closedUntilMs }
+    this.attempts.set(claim.attempt, leftover)
+    this.#unresolved++
+    this.#abandoned++
+    this.#context.background.run(() => this.#abandon(leftover))
+  }
+
+  async #abandon(leftover: Leftover): Promise<void> {
+    await abandonUntilAnswered(this.#context, this, leftover)
+    this.#unresolved--
+    this.attempts.delete(leftover.claim.attempt)
+    this.#noteIdle()
   }
 
   /** Resolves when a keep-alive that listed this lease has been confirmed. */
@@ -213,40 +198,36 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return this.#keepAlives.renew(lease, options)
   }
 
-  #prolonged(since: Instant, ttlMs: number): void {
-    this.#since = fresherOf(this.clock, this.#since, since)
+  prolonged(since: Instant, ttlMs: number, now: Instant): void {
+    this.#since = fresherOf(now, this.#since, since)
     this.#ttlMs = ttlMs
   }
 
-  #isKnown(attempt: string): boolean {
-    return [this.#leases, this.#lingering, this.#waiters, this.#unresolved, this.#inFlight].some((known) =>
-      known.has(attempt),
-    )
-  }
-
-  #timeLeftMs(): number {
-    return this.#ttlMs - this.driftMs(this.#ttlMs) - elapsedMs(this.clock, this.#since)
+  #timeLeftMs(now: Instant): number {
+    return this.#ttlMs - this.driftMs(this.#ttlMs) - elapsedUntil(now, this.#since)
   }
 
   /** One timer for all deadlines of the session, set to the earliest. */
   #armDeadlineTimer(delayMs: number): void {
     this.#deadlineTimer?.cancel()
     this.#deadlineTimerDueMs = this.clock.monotonicMs() + delayMs
-    this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.#judgeAll())
+    this.#deadlineTimer = this.clock.setTimer(delayMs, () => this.judgeAll(instantOf(this.clock)))
   }
 
-  #judgeAll(): void {
-    if (!this.isOpen) return
-    let earliestMs = this.#timeLeftMs()
-    for (const lease of this.#leases.values()) {
+  /** Ends what is over by `now`, which is read once for all leases of the session. */
+  judgeAll(now: Instant): void {
+    if (!this.isOpenAt(now)) return
+    let earliestMs = this.#timeLeftMs(now)
+    for (const lease of this.attempts.leases()) {
       watchForDrop(lease)
-      const leftMs = lease.remainingMs
+      const leftMs = lease.remainingMsAt(now)
       if (leftMs > 0) earliestMs = Math.min(earliestMs, leftMs)
     }
-    if (!this.#ended.cancelled) this.#armDeadlineTimer(earliestMs)
+    if (!this.ended.cancelled) this.#armDeadlineTimer(earliestMs)
   }
 
-  #closeIfIdle(): boolean {
+  /** Before a keep-alive without a caller: true if the session ends instead, because nothing has been on it for long. */
+  closeIfIdle(): boolean {
     const isOver = this.isIdle && this.clock.monotonicMs() - this.#idleSinceMs >= defaults.idleSessionMs
     if (isOver) this.#context.background.run(() => this.close())
     return isOver
@@ -255,27 +236,27 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   #noteIdle(): void {
     if (!this.isIdle) return
     this.#idleSinceMs = this.clock.monotonicMs()
-    if (this.#isWornOut && !this.#ended.cancelled) this.#context.background.run(() => this.close())
+    if (this.#isWornOut && !this.ended.cancelled) this.#context.background.run(() => this.close())
   }
 
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
-    if (this.#ended.cancelled) return
+    if (this.ended.cancelled) return
     // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53).
-    const isDelayed = [...this.#leases.values()].some((lease) => lease.keepClosedMs > 0)
-    const mustWait = isDelayed || this.#lingering.size > 0 || this.#unresolved.keepsClosed
-    const isOurWord = reason !== 'session-gone' && !mustWait
+    const nowMs = this.clock.monotonicMs()
+    const mustWait = [...this.attempts.values()].some((each) => staysClosed(each, nowMs))
     this.#finish(reason)
-    if (isOurWord) this.#context.background.run(() => this.#closeAtEngine(0))
+    if (reason !== 'session-gone' && !mustWait) this.#context.background.run(() => this.#closeAtEngine(0))
   }
 
   async close(): Promise<void> {
-    if (this.#ended.cancelled) return
-    const claims = this.#leases.size + this.#lingering.size + this.#waiters.size + this.#unresolved.size
+    if (this.ended.cancelled) return
+    const claims = this.attempts.size
+    const lingering = [...this.#lingering()]
     this.#finish('closed')
     const endedAtMs = this.clock.monotonicMs()
     const expireWithin = () => this.#mostMsAtEngine - (this.clock.monotonicMs() - endedAtMs)
-    await this.#keepClosed(expireWithin)
+    await this.#keepClosed(lingering, expireWithin)
     const { left, error } = await this.#closeAtEngine(claims, {
       withinMs: expireWithin(),
       keepsProcessAlive: true,
@@ -286,27 +267,32 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     emit('close-failed', { backend, namespace, left, expireWithinMs, error })
   }
 
+  /** Leases that are over, and whose claims are kept at the engine: their bodies have not stopped yet (T53, early releases). */
+  *#lingering(): Generator<LeaseRecord> {
+    for (const each of this.attempts.values())
+      if (each.state === 'lingering' && each.lease !== undefined) yield each.lease
+  }
+
   #finish(reason: LossReason): void {
-    this.#ended.cancel(
+    this.ended.cancel(
       new BackendUnavailableError(this.about.backend, `the session has ended (${reason})`, 'unknown'),
     )
     this.#keepAlives.end()
     this.#deadlineTimer?.cancel()
     this.#onEnd(this)
-    for (const lease of [...this.#leases.values()]) {
+    for (const lease of [...this.attempts.leases()]) {
       lease.judge()
       if (reason === 'expired') lease.expire()
       else lease.lose(reason)
     }
-    this.#leases.clear()
-    const waiters = [...this.#waiters.values()]
-    this.#waiters.clear()
-    for (const waiter of waiters) waiter.onLost(reason)
+    const others = [...this.attempts.values()]
+    this.attempts.clear()
+    for (const each of others) if (each.state !== 'unresolved') each.lose()
   }
 
   /** Releases in batches, so that no lease's call times out while thousands of others are sent first. */
-  async #keepClosed(expireWithin: () => number): Promise<void> {
-    const kept = [...this.#lingering.values()].filter((lease) => lease.holdAtLeastLeftMs > 0)
+  async #keepClosed(lingering: readonly LeaseRecord[], expireWithin: () => number): Promise<void> {
+    const kept = lingering.filter((lease) => lease.holdAtLeastLeftMs > 0)
     let failure: unknown
     while (kept.length > 0 && failure === undefined) {
       const batch = kept.splice(0, RELEASED_AT_ONCE)
@@ -321,7 +307,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const keepForMs = lease.holdAtLeastLeftMs
     const limits = {
       what: `release of "${lease.claim.name}"`,
-      timeoutMs: Math.min(this.#keepAlives.callLimitMs, withinMs),
+      timeoutMs: Math.min(this.callLimitMs, withinMs),
       keepsProcessAlive: true,
     }
     const release = (call: Call) => this.engineSession.release(lease.claim, { keepForMs }, call)
@@ -355,7 +341,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     let left = claims
     const limits = {
       what: 'close of the session',
-      timeoutMs: this.#keepAlives.callLimitMs,
+      timeoutMs: this.callLimitMs,
       keepsProcessAlive,
       onProgress: (stillLeft: number) => {
         left = stillLeft
@@ -370,6 +356,12 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
       return { left, error }
     }
   }
+}
+
+/** Whether a name is to stay closed, for others or for a holder who has not stopped yet, beyond the end of the session. */
+function staysClosed(each: Attempt | Leftover, nowMs: number): boolean {
+  if (each.state === 'unresolved') return each.closedUntilMs > nowMs
+  return each.state === 'lingering' || (each.state === 'held' && (each.lease?.keepClosedMs ?? 0) > 0)
 }
 
 /** Releases in flight at once. */

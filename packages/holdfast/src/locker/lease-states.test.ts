@@ -25,12 +25,10 @@ function createLease() {
   const attempt = `${'p'.repeat(22)}.secret`
   const grant = { name: 'a', attempt, grantId: '1', token: 1n, since: instantOf(clock), ttlMs }
   const terms = {
-    mode: 'exclusive',
-    weight: 1,
-    capacity: 1,
+    ttlMs,
+    request: { name: 'a', mode: 'exclusive', weight: 1, capacity: 1, lockDelayMs: 0 },
     maxHoldMs: Number.POSITIVE_INFINITY,
     holdAtLeastMs: 0,
-    lockDelayMs: 0,
     warnHoldMs: Number.POSITIVE_INFINITY,
     onJeopardy: undefined,
   } as const

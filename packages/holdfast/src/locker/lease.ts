@@ -6,21 +6,14 @@
 
 import { Belief } from '../base/belief.ts'
 import { callSafely } from '../base/call-safely.ts'
-import { type Clock, elapsedMs, type Instant, instantOf } from '../base/clock.ts'
+import { type Clock, elapsedUntil, type Instant, instantOf } from '../base/clock.ts'
 import { LeaseLostError, type LossReason } from '../base/errors.ts'
 import { type AboutLease, emit, hasListeners } from '../base/events.ts'
 import { publicIdOf } from '../base/ids.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
 import type { ReleaseOutcome } from '../base/types.ts'
-import type { AcquireRequest, Fencing, Grant, GrantedClaim } from '../spi.ts'
-
-/** Terms that were agreed when the lease was acquired. */
-export interface LeaseTerms extends Pick<AcquireRequest, 'mode' | 'weight' | 'capacity' | 'lockDelayMs'> {
-  readonly maxHoldMs: number
-  readonly holdAtLeastMs: number
-  readonly warnHoldMs: number
-  readonly onJeopardy: ((remainingMs: number) => void) | undefined
-}
+import type { Fencing, Grant, GrantedClaim } from '../spi.ts'
+import type { Wanted } from './attempt.ts'
 
 /**
  * The fate of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
@@ -40,7 +33,8 @@ export interface LeaseHost {
 
 export class LeaseRecord extends Belief<LeaseHost> {
   readonly claim: GrantedClaim
-  readonly terms: LeaseTerms
+  /** As it was asked for. */
+  readonly terms: Wanted
   readonly token: bigint | null
   readonly previousData: string | undefined
   readonly acquiredAt: Instant
@@ -57,7 +51,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
     host: LeaseHost,
     grant: Grant<Fencing>,
     token: bigint | null,
-    terms: LeaseTerms,
+    terms: Wanted,
     now: Instant = instantOf(host.clock),
   ) {
     super(host, grant.since, grant.ttlMs)
@@ -73,7 +67,11 @@ export class LeaseRecord extends Belief<LeaseHost> {
   }
 
   get heldForMs(): number {
-    return elapsedMs(this.host.clock, this.acquiredAt)
+    return this.#heldForMsAt(instantOf(this.host.clock))
+  }
+
+  #heldForMsAt(now: Instant): number {
+    return elapsedUntil(now, this.acquiredAt)
   }
 
   get maxHoldLeftMs(): number {
@@ -87,16 +85,16 @@ export class LeaseRecord extends Belief<LeaseHost> {
     return this.loss
   }
 
-  protected override onJeopardy(): void {
-    const remainingMs = this.timeLeftMs()
+  protected override onJeopardy(now: Instant): void {
+    const remainingMs = this.timeLeftMs(now)
     if (hasListeners('jeopardy')) emit('jeopardy', { ...this.about, remainingMs })
     const { onJeopardy } = this.terms
     // The callback is the caller's: its failure must not end the renewal loop (T30, renewals that stop silently).
     if (onJeopardy !== undefined) inNeutralContext(() => callSafely(() => onJeopardy(remainingMs)))
   }
 
-  protected override timeIsUp(): void {
-    if (this.heldForMs >= this.terms.maxHoldMs) this.lose('max-hold')
+  protected override timeIsUp(now: Instant): void {
+    if (this.#heldForMsAt(now) >= this.terms.maxHoldMs) this.lose('max-hold')
     else this.expire()
   }
 
@@ -140,7 +138,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
 
   /** How long the name stays closed after a loss. */
   get keepClosedMs(): number {
-    return Math.max(this.terms.lockDelayMs, this.holdAtLeastLeftMs)
+    return Math.max(this.terms.request.lockDelayMs, this.holdAtLeastLeftMs)
   }
 
   get holdAtLeastLeftMs(): number {
@@ -153,20 +151,22 @@ export class LeaseRecord extends Belief<LeaseHost> {
     return Math.max(0, holdAtLeastMs - (this.host.clock.monotonicMs() - this.acquiredAt.monotonicMs))
   }
 
-  warnIfHeldLong(): void {
-    const { heldForMs } = this
-    if (this.#warnedOfLongHold || heldForMs < this.terms.warnHoldMs || !hasListeners('held-long')) return
+  warnIfHeldLong(now: Instant): void {
+    if (this.#warnedOfLongHold || !hasListeners('held-long')) return
+    const heldForMs = this.#heldForMsAt(now)
+    if (heldForMs < this.terms.warnHoldMs) return
     this.#warnedOfLongHold = true
     emit('held-long', { ...this.about, heldForMs })
   }
 
   get about(): AboutLease {
     const { host, claim, id, token, terms } = this
-    return { ...host.about, name: claim.name, id, token, mode: terms.mode }
+    return { ...host.about, name: claim.name, id, token, mode: terms.request.mode }
   }
 
-  protected override timeLeftMs(): number {
-    if (this.terms.maxHoldMs === Number.POSITIVE_INFINITY) return this.engineLeftMs
-    return Math.min(this.engineLeftMs, this.maxHoldLeftMs)
+  protected override timeLeftMs(now: Instant): number {
+    const engineLeftMs = this.engineLeftMsAt(now)
+    if (this.terms.maxHoldMs === Number.POSITIVE_INFINITY) return engineLeftMs
+    return Math.min(engineLeftMs, this.terms.maxHoldMs - this.#heldForMsAt(now))
   }
 }

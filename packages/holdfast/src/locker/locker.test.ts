@@ -5,6 +5,7 @@ import { formatFence, parseFence } from '../base/fence-text.ts'
 import { memory } from '../engines/memory/index.ts'
 import { listAll } from '../kit/backend-kit.ts'
 import type { Backend } from '../spi.ts'
+import { enqueued } from '../testing/enqueued.ts'
 import { type FaultyBackend, faultyBackend } from '../testing/faulty-backend.ts'
 import { createLocker } from './locker.ts'
 
@@ -145,7 +146,7 @@ describe('waiting for a grant', () => {
     const request = { mode: 'exclusive', weight: 2 ** 30, capacity: 2 ** 30, lockDelayMs: 0 } as const
     for (const id of ['holder', 'waiter one', 'waiter two']) {
       const dead = await backend.openSession({ id, ttlMs, holder: id }, plainCall)
-      dead.enqueue?.({ ...request, name: 'a', attempt: `${id}.secret` }, plainCall).catch(() => {})
+      enqueued(dead, { ...request, name: 'a', attempt: `${id}.secret` }, plainCall).catch(() => {})
     }
     const waiting = peek(locker().acquire('a', { ttlMs, waitMs: Number.POSITIVE_INFINITY }))
     await clock.advance(ttlMs + backend.info.expirySlackMs(ttlMs))

@@ -375,7 +375,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     // Holders are told to stop before anything is given away (T53, early releases): their leases stay renewed until the bodies
     // have ended or the grace is over.
     for (const session of this.#sessions.all) {
-      for (const lease of [...session.leases]) lease.lose('closed', 'kept')
+      for (const lease of [...session.attempts.leases()]) lease.lose('closed', 'kept')
     }
     await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))
     // A body that ignores its signal must not keep the process alive after that.

@@ -63,11 +63,11 @@ test('an engine is told how long the caller still waits, also when it is asked a
         async openSession(...args: Parameters<typeof openSession>) {
           const session = await openSession(...args)
           const { enqueue } = session
-          session.enqueue = (request, call) => {
+          session.enqueue = (request, attempt) => {
             asked.push(request.waitMs)
-            return request.name === 'x' && asked.length === 1
-              ? Promise.reject(new BackendUnavailableError('memory', 'it is busy', 'not-applied'))
-              : (enqueue as NonNullable<typeof enqueue>).call(session, request, call)
+            if (request.name === 'x' && asked.length === 1)
+              attempt.fail(new BackendUnavailableError('memory', 'it is busy', 'not-applied'))
+            else enqueue?.call(session, request, attempt)
           }
           return session
         },

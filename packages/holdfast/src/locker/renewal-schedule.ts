@@ -9,22 +9,22 @@ const LONGEST_RETRY_MS = 1_000
 
 export class RenewalSchedule {
   readonly #context: { readonly clock: Clock; readonly random: Random }
-  readonly #ttlMs: () => number
+  readonly #session: { readonly ttlMs: number }
   readonly #onDue: (lateByMs: number) => void
   #timer: Timer | undefined
 
   constructor(
     context: { readonly clock: Clock; readonly random: Random },
-    ttlMs: () => number,
+    session: { readonly ttlMs: number },
     onDue: (lateByMs: number) => void,
   ) {
     this.#context = context
-    this.#ttlMs = ttlMs
+    this.#session = session
     this.#onDue = onDue
   }
 
   get intervalMs(): number {
-    return Math.max(SHORTEST_MS, this.#ttlMs() / defaults.renewalsPerTtl)
+    return Math.max(SHORTEST_MS, this.#session.ttlMs / defaults.renewalsPerTtl)
   }
 
   /** `tookMs`: how long ago the last one was sent. What it confirmed counts from then, so the interval does as well. */
@@ -35,7 +35,7 @@ export class RenewalSchedule {
 
   /** After a failure, while there is still time. */
   soon(): void {
-    const soonMs = Math.min(LONGEST_RETRY_MS, Math.max(SHORTEST_MS, this.#ttlMs() / 10))
+    const soonMs = Math.min(LONGEST_RETRY_MS, Math.max(SHORTEST_MS, this.#session.ttlMs / 10))
     this.#set(soonMs * (0.5 + this.#context.random.fraction() / 2))
   }
 

@@ -76,7 +76,7 @@ export class Sessions<F extends Fencing> {
 
   /** The leases of this locker on a name. */
   *leasesOn(name: string): Generator<LeaseRecord> {
-    for (const session of this.all) yield* session.leasesOn(name)
+    for (const session of this.all) yield* session.attempts.leasesOn(name)
   }
 
   get all(): KeptSession<F>[] {

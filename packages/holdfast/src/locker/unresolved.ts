@@ -8,89 +8,40 @@
  *   unknown ──one TTL without an answer──▶ hopeless: the session ends, and the claim with it
  */
 
-import type { Cancellation } from '../base/cancellation.ts'
 import { pause } from '../base/clock.ts'
 import { growingPauseMs } from '../base/pauses.ts'
-import type { Call, Claim, GrantedClaim } from '../spi.ts'
+import type { Fencing } from '../spi.ts'
 import { callEngine } from './call.ts'
 import type { LockerContext } from './context.ts'
-
-export interface UnresolvedTerms {
-  abandon(claim: Claim, call: Call): Promise<void>
-  release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<unknown>
-  callLimitMs(): number
-  ttlMs(): number
-  /** The end of the session, which resolves everything. */
-  readonly stop: Cancellation
-  onResolved(): void
-  onHopeless(): void
-}
+import type { KeptSession } from './keeper.ts'
+import type { Leftover } from './session-attempts.ts'
 
 const FIRST_PAUSE_MS = 20
 
-export class Unresolved {
-  readonly #context: LockerContext
-  readonly #terms: UnresolvedTerms
-  /** Attempts, and until when the name of each is to stay closed, on the monotonic clock. */
-  readonly #attempts = new Map<string, number>()
-  #abandoned = 0
-
-  constructor(context: LockerContext, terms: UnresolvedTerms) {
-    this.#context = context
-    this.#terms = terms
-  }
-
-  get size(): number {
-    return this.#attempts.size
-  }
-
-  /** How many there have been. */
-  get abandoned(): number {
-    return this.#abandoned
-  }
-
-  /** Whether a name is to stay closed for longer than the session. */
-  get keepsClosed(): boolean {
-    const nowMs = this.#context.clock.monotonicMs()
-    return [...this.#attempts.values()].some((untilMs) => untilMs > nowMs)
-  }
-
-  has(attempt: string): boolean {
-    return this.#attempts.has(attempt)
-  }
-
-  /** `keepForMs`: the name stays closed for that long from now on, if the engine still has the grant. */
-  add(claim: Claim | GrantedClaim, keepForMs = 0): void {
-    if (this.#attempts.has(claim.attempt)) return
-    this.#abandoned++
-    this.#attempts.set(claim.attempt, this.#context.clock.monotonicMs() + keepForMs)
-    this.#context.background.run(() => this.#abandonUntilAnswered(claim, keepForMs))
-  }
-
-  async #abandonUntilAnswered(claim: Claim | GrantedClaim, keepForMs: number): Promise<void> {
-    const { stop } = this.#terms
-    const { clock } = this.#context
-    const startedMs = clock.monotonicMs()
-    for (let failures = 0; !stop.cancelled; failures++) {
-      try {
-        const limits = { what: `abandon of "${claim.name}"`, timeoutMs: this.#terms.callLimitMs(), stop }
-        const keepLeftMs = keepForMs - (clock.monotonicMs() - startedMs)
-        if (keepLeftMs > 0 && 'grantId' in claim)
-          await callEngine(this.#context, limits, (call) => this.#terms.release(claim, keepLeftMs, call))
-        await callEngine(this.#context, limits, (call) => this.#terms.abandon(claim, call))
-        this.#attempts.delete(claim.attempt)
-        this.#terms.onResolved()
-        return
-      } catch {
-        const ttlMs = this.#terms.ttlMs()
-        if (clock.monotonicMs() - startedMs >= ttlMs) this.#terms.onHopeless()
-        else await this.#pause(growingPauseMs(failures, { firstMs: FIRST_PAUSE_MS, longestMs: ttlMs / 3 }))
+/** Resolves when the engine has answered, or the session has ended. */
+export async function abandonUntilAnswered<F extends Fencing>(
+  context: LockerContext,
+  session: KeptSession<F>,
+  { claim, closedUntilMs }: Leftover,
+): Promise<void> {
+  const { clock, random } = context
+  const { engineSession, ended: stop } = session
+  const startedMs = clock.monotonicMs()
+  for (let failures = 0; !stop.cancelled; failures++) {
+    try {
+      const limits = { what: `abandon of "${claim.name}"`, timeoutMs: session.callLimitMs, stop }
+      const keepForMs = closedUntilMs - clock.monotonicMs()
+      if (keepForMs > 0 && 'grantId' in claim)
+        await callEngine(context, limits, (call) => engineSession.release(claim, { keepForMs }, call))
+      await callEngine(context, limits, (call) => engineSession.abandon(claim, call))
+      return
+    } catch {
+      const { ttlMs } = session
+      if (clock.monotonicMs() - startedMs >= ttlMs) session.end('unreachable')
+      else {
+        const ms = growingPauseMs(failures, { firstMs: FIRST_PAUSE_MS, longestMs: ttlMs / 3 })
+        await pause(clock, ms * (0.5 + random.fraction() / 2), { signal: stop.signal })
       }
     }
-  }
-
-  async #pause(ms: number): Promise<void> {
-    const jitteredMs = ms * (0.5 + this.#context.random.fraction() / 2)
-    await pause(this.#context.clock, jitteredMs, { signal: this.#terms.stop.signal })
   }
 }

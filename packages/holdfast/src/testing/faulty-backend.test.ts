@@ -9,6 +9,7 @@ import { memory } from '../engines/memory/index.ts'
 import { listAll } from '../kit/backend-kit.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY } from '../spi.ts'
 import { operatorCall } from './conformance/operator.ts'
+import { enqueued } from './enqueued.ts'
 import { createFakeClock } from './fake-clock.ts'
 import { callKinds, type Fault, randomFaults } from './faults.ts'
 import { faultyBackend } from './faulty-backend.ts'
@@ -39,7 +40,7 @@ async function open(backend: Backend<'fenced'>): Promise<NamingSession<'fenced'>
 }
 
 function enqueue(session: NamingSession<'fenced'>, request: AcquireRequest, on = call()) {
-  return session.enqueue(request, on)
+  return enqueued(session, request, on)
 }
 
 function unavailable(outcome: 'not-applied' | 'unknown') {

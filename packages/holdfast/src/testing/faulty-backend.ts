@@ -14,10 +14,12 @@
 import { callWith } from '../base/aborting.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Random } from '../base/ids.ts'
+import { answering } from '../kit/answering.ts'
 import type {
   AcquireRequest,
   AcquireResult,
   AttachedSession,
+  Attempt,
   Backend,
   BackendInfo,
   BackendSession,
@@ -42,6 +44,7 @@ import type {
   SessionHandle,
   SessionRequest,
 } from '../spi.ts'
+import { enqueued } from './enqueued.ts'
 import type { CallKind, Fault, FaultPlan } from './faults.ts'
 import { FaultyWire, type LoggedCall } from './faulty-wire.ts'
 
@@ -209,6 +212,7 @@ class FaultySession<F extends Fencing> implements AttachedSession<F> {
   declare readonly setData?: NonNullable<BackendSession<F>['setData']>
   readonly #inner: AttachedSession<F>
   readonly #wire: FaultyWire
+  readonly #asked = new Map<string, Attempt<F>>()
 
   constructor(inner: AttachedSession<F>, wire: FaultyWire) {
     this.#inner = inner
@@ -217,18 +221,32 @@ class FaultySession<F extends Fencing> implements AttachedSession<F> {
     this.ttlMs = inner.ttlMs
     this.since = inner.since
     this.handle = inner.handle
-    const enqueue = inner.enqueue?.bind(inner)
-    if (enqueue !== undefined)
-      this.enqueue = (request, call) =>
-        wire.send('enqueue', request.name, call, (innerCall) => enqueue(request, innerCall))
+    if (inner.enqueue !== undefined) this.enqueue = (request, attempt) => this.#enqueue(request, attempt)
     const setData = inner.setData?.bind(inner)
     if (setData !== undefined)
       this.setData = (claim, data, call) =>
         wire.send('setData', claim.name, call, (innerCall) => setData(claim, data, innerCall))
   }
 
-  keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult> {
-    return this.#wire.send('keepAlive', null, call, (inner) => this.#inner.keepAlive(claims, inner))
+  #enqueue(request: AcquireRequest, attempt: Attempt<F>): void {
+    const answer = this.#wire.send('enqueue', request.name, attempt, (call) =>
+      enqueued(this.#inner, request, call),
+    )
+    this.#asked.set(request.attempt, attempt)
+    answering(
+      attempt,
+      answer.finally(() => this.#asked.delete(request.attempt)),
+    )
+  }
+
+  async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
+    const kept = await this.#wire.send('keepAlive', null, call, (inner) =>
+      this.#inner.keepAlive(claims, inner),
+    )
+    // The answer of the engine may have been lost on the wire.
+    if (kept.kind === 'alive')
+      for (const grant of kept.granted) this.#asked.get(grant.attempt)?.answer({ kind: 'granted', grant })
+    return kept
   }
 
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>> {

@@ -9,6 +9,7 @@ import { callWith } from '../base/aborting.ts'
 import type { Clock, Timer } from '../base/clock.ts'
 import { BackendUnavailableError, type CallOutcome, ClosedError, outcomeOf } from '../base/errors.ts'
 import type { Call } from '../spi.ts'
+import type { QueuedCall } from './enqueued.ts'
 import type { CallKind, Fault, FaultKind, FaultPlan, PlannedCall } from './faults.ts'
 
 /** A call, and what has become of it. */
@@ -135,7 +136,7 @@ class Transmission<T> {
   readonly promise: Promise<T>
   readonly #wire: FaultyWire
   readonly #entry: Entry
-  readonly #call: Call
+  readonly #call: QueuedCall
   readonly #make: (call: Call) => Promise<T>
   /** Connections that still listen for an answer of the engine. */
   readonly #listening = new Set<AbortController>()
@@ -144,7 +145,7 @@ class Transmission<T> {
   // Unknown also when nothing has landed yet: it may be in flight.
   readonly #onAbort = () => this.fail(this.#wire.error(this.kind, 'the call was cancelled', 'unknown'))
 
-  constructor(wire: FaultyWire, entry: Entry, call: Call, make: (call: Call) => Promise<T>) {
+  constructor(wire: FaultyWire, entry: Entry, call: QueuedCall, make: (call: Call) => Promise<T>) {
     this.#wire = wire
     this.#entry = entry
     this.#call = call
@@ -202,7 +203,7 @@ class Transmission<T> {
   }
 
   /** The request reaches the engine, now. */
-  async #land(onQueued = () => this.#call.onQueued?.()): Promise<T> {
+  async #land(onQueued = () => this.#call.queued?.()): Promise<T> {
     this.#entry.landed++
     const controller = new AbortController()
     this.#listening.add(controller)
@@ -213,7 +214,7 @@ class Transmission<T> {
       if (this.#entry.outcome === 'pending' && this.#wire.state === 'up') this.#call.onProgress?.(left)
     }
     try {
-      return await this.#make(callWith(controller.signal, { onQueued: queued, onProgress: progressed }))
+      return await this.#make(callWith(controller.signal, { queued, onProgress: progressed }))
     } finally {
       this.#listening.delete(controller)
     }

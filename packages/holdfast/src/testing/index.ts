@@ -44,6 +44,7 @@ export {
   type StoreWorld,
   storeCases,
 } from './describe-store.ts'
+export { enqueued, type QueuedCall } from './enqueued.ts'
 export { createFakeClock, type FakeClock } from './fake-clock.ts'
 export {
   type CallKind,

@@ -1,10 +1,12 @@
 /** Sessions of the memory backend whose requests or grants are changed on the way. */
-import type { AcquireRequest, BackendSession, Grant, KeepAliveResult } from '../../src/spi.ts'
+import type { AcquireRequest, BackendSession, EnqueueResult, Grant, KeepAliveResult } from '../../src/spi.ts'
+import type { ReplacedSession } from '../../src/testing/conformance/wrapping.ts'
+import { enqueued, type QueuedCall } from '../../src/testing/enqueued.ts'
 
 export type AnySession = BackendSession<'fenced'>
 export type AnyGrant = Grant<'fenced'>
 type Kept = Extract<KeepAliveResult<'fenced'>, { readonly kind: 'alive' }>
-type Acquiring = Pick<AnySession, 'tryAcquire' | 'enqueue'>
+type Acquiring = Pick<ReplacedSession<'fenced'>, 'tryAcquire' | 'enqueue'>
 
 /** Both ways of acquiring, with a changed grant. */
 export function regrant(inner: AnySession, change: (grant: AnyGrant) => AnyGrant): Acquiring {
@@ -43,8 +45,9 @@ export function rekeep(
   }
 }
 
-export function queueOf(inner: AnySession): NonNullable<AnySession['enqueue']> {
-  const { enqueue } = inner
-  if (enqueue === undefined) throw new Error('it has no queue')
-  return enqueue
+/** `enqueue` of a session, with a promise. */
+export function queueOf(
+  inner: AnySession,
+): (request: AcquireRequest, call: QueuedCall) => Promise<EnqueueResult<'fenced'>> {
+  return (request, call) => enqueued(inner, request, call)
 }

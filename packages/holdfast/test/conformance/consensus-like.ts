@@ -3,7 +3,14 @@
  * a backend with all of them passes the suite.
  */
 import { raisedTtlMs } from '../../src/kit/backend-kit.ts'
-import type { AttachedSession, Backend, ClaimState, NameState } from '../../src/spi.ts'
+import type {
+  AcquireRequest,
+  AttachedSession,
+  Attempt,
+  Backend,
+  ClaimState,
+  NameState,
+} from '../../src/spi.ts'
 import type { Wrap } from '../../src/testing/conformance/clients.ts'
 import { replace } from '../../src/testing/conformance/wrapping.ts'
 import { queueOf, reask, regrant, rekeep } from './changing.ts'
@@ -82,9 +89,8 @@ export const prolongsFirst: OnAttach = (session) => {
   return {
     tryAcquire: ((request, call) =>
       first(call, () => session.tryAcquire(request, call))) satisfies typeof session.tryAcquire,
-    enqueue: ((request, call) => first(call, () => queueOf(known)(request, call))) satisfies ReturnType<
-      typeof queueOf
-    >,
+    enqueue: (request: AcquireRequest, attempt: Attempt<'fenced'>) =>
+      first(attempt, () => queueOf(known)(request, attempt)),
   }
 }
 

@@ -7,6 +7,7 @@ import { newAttempt, publicIdOf, systemRandom } from '../../base/ids.ts'
 import { listAll } from '../../kit/backend-kit.ts'
 import { type AcquireRequest, type Backend, LOCK_CAPACITY, type WatchEvent } from '../../spi.ts'
 import { Operator } from '../../testing/conformance/operator.ts'
+import { enqueued } from '../../testing/enqueued.ts'
 import { createFakeClock } from '../../testing/fake-clock.ts'
 import { Deadlines } from './deadlines.ts'
 import { MemoryEngine, memory, sharedMemoryEngine } from './index.ts'
@@ -90,7 +91,7 @@ describe('the memory engine', () => {
     const { clock, engine, backend, session } = await setUp()
     const held = exclusive('held')
     await session.tryAcquire(held, call)
-    const waiting = session.enqueue(exclusive('held'), call)
+    const waiting = enqueued(session, exclusive('held'), call)
     const dying = await open(backend, 1_000)
     await dying.tryAcquire(exclusive('dying', { lockDelayMs: 500 }), call)
     await session.tryAcquire(exclusive('forced'), call)
@@ -132,7 +133,7 @@ describe('the memory engine', () => {
     const dying = await open(backend, 1_000)
     await dying.tryAcquire(exclusive('n', { lockDelayMs: 250 }), call)
     let granted = false
-    void session.enqueue(exclusive('n'), call).then((result) => (granted = result.kind === 'granted'))
+    void enqueued(session, exclusive('n'), call).then((result) => (granted = result.kind === 'granted'))
     await clock.advance(1_249)
     assert.equal(granted, false)
     await clock.advance(1)
@@ -146,8 +147,8 @@ describe('the memory engine', () => {
     const holder = await open(backend, 1_000)
     const deadWaiter = await open(backend, 1_500)
     await holder.tryAcquire(exclusive('n'), call)
-    const dead = deadWaiter.enqueue?.(exclusive('n', { lockDelayMs: 60_000 }), call)
-    const alive = session.enqueue(exclusive('n'), call)
+    const dead = enqueued(deadWaiter, exclusive('n', { lockDelayMs: 60_000 }), call)
+    const alive = enqueued(session, exclusive('n'), call)
     clock.block(2_000)
     await clock.advance(0)
     assert.equal((await dead)?.kind, 'session-gone')
@@ -159,7 +160,7 @@ describe('the memory engine', () => {
     const other = await open(backend)
     const held = exclusive('n')
     await other.tryAcquire(held, call)
-    const waiting = session.enqueue(exclusive('n'), call)
+    const waiting = enqueued(session, exclusive('n'), call)
     await clock.advance(3_000)
     const alive = await session.keepAlive({ held: [], waiting: [] }, call)
     await clock.advance(2_000)
@@ -186,12 +187,12 @@ describe('the memory engine', () => {
     await session.tryAcquire(held, call)
     const waiting = exclusive('n')
     const abort = new AbortController()
-    const first = session.enqueue(waiting, callWith(abort.signal))
-    const behind = session.enqueue(exclusive('n'), call)
+    const first = enqueued(session, waiting, callWith(abort.signal))
+    const behind = enqueued(session, exclusive('n'), call)
     abort.abort()
     await assert.rejects(async () => first, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
     assert.equal(engine.stats().waiters, 2)
-    const again = session.enqueue(waiting, call)
+    const again = enqueued(session, waiting, call)
     await session.release(held, { keepForMs: 0 }, call)
     assert.equal((await again)?.kind, 'granted')
     await backend[Symbol.asyncDispose]()
@@ -204,7 +205,7 @@ describe('the memory engine', () => {
     const other = await open(backend)
     const held = exclusive('n')
     await session.tryAcquire(held, call)
-    const waiting = other.enqueue?.(exclusive('n'), call)
+    const waiting = enqueued(other, exclusive('n'), call)
     const alone = exclusive('alone')
     await session.tryAcquire(alone, call)
     engine.deleteName('default', 'n')
@@ -229,7 +230,7 @@ describe('the memory engine', () => {
       await session.tryAcquire(holding, call)
       let woken = 0
       const requests = Array.from({ length: waiters }, () => exclusive('n'))
-      for (const request of requests) void session.enqueue(request, callWith()).then(() => woken++)
+      for (const request of requests) void enqueued(session, request, callWith()).then(() => woken++)
       const visits = countVisits()
       const next = requests.slice(0, 10)
       for (const request of next) {
@@ -300,9 +301,9 @@ describe('watching the memory engine', () => {
     await dying.tryAcquire(first, call)
     await session.tryAcquire(exclusive('b'), call)
     const second = exclusive('a/1')
-    void session.enqueue(second, call)
+    void enqueued(session, second, call)
     const third = exclusive('a/1')
-    session.enqueue(third, call).catch(() => {})
+    enqueued(session, third, call).catch(() => {})
     await session.abandon(third, call)
     const seen = take(events, 6)
     await clock.advance(1_000)

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { Cancellation } from '../../base/cancellation.ts'
 import { isHoldfastError } from '../../base/errors.ts'
 import { call, request } from '../conformance/requests.ts'
+import { enqueued } from '../enqueued.ts'
 import { clusterTopic, granted, refused, unavailable, unknown } from './case.ts'
 
 export const networkCases = clusterTopic('the network', [
@@ -128,7 +129,7 @@ export const networkCases = clusterTopic('the network', [
       const holder = await stage.session(await stage.observer())
       const waiter = await stage.session(await stage.throughDoors())
       const grant = granted(await holder.tryAcquire(request('x'), call()))
-      const waiting = waiter.enqueue?.(request('x'), call())
+      const waiting = enqueued(waiter, request('x'), call())
       await stage.waits('x')
       stage.first.door.cut()
       await holder.release(grant, { keepForMs: 0 }, call())

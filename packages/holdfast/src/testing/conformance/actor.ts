@@ -17,6 +17,7 @@ import type {
   LostClaim,
   ReleaseResult,
 } from '../../spi.ts'
+import { enqueued } from '../enqueued.ts'
 import { Operator } from './operator.ts'
 import { call, request } from './requests.ts'
 import type { Stage } from './stage.ts'
@@ -135,8 +136,8 @@ export class QueuedCall {
     this.#stage = actor.stage
     this.request = wanted
     this.id = publicIdOf(wanted.attempt)
-    const onQueued = () => void this.queued++
-    actor.session.enqueue(wanted, callWith(this.#controller.signal, { onQueued })).then(
+    const queued = () => void this.queued++
+    enqueued(actor.session, wanted, callWith(this.#controller.signal, { queued })).then(
       (result) => {
         this.state = result.kind
         if (result.kind === 'granted') this.#grant = result.grant

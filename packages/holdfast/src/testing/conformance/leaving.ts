@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { isHoldfastError } from '../../base/errors.ts'
 import { publicIdOf } from '../../base/ids.ts'
 import type { WatchEvent } from '../../spi.ts'
+import { enqueued } from '../enqueued.ts'
 import {
   abortedCall,
   call,
@@ -70,7 +71,7 @@ export const leavingCases = topic('nothing left behind', [
       await assert.rejects(opening, isNotApplied)
       await assert.rejects(ada.session.tryAcquire(request('x'), abortedCall()), isNotApplied)
       if (ada.session.enqueue)
-        await assert.rejects(ada.session.enqueue(request('x'), abortedCall()), isNotApplied)
+        await assert.rejects(enqueued(ada.session, request('x'), abortedCall()), isNotApplied)
       assert.deepEqual(await stage.list(), [])
     },
   },
@@ -145,7 +146,7 @@ export const leavingCases = topic('nothing left behind', [
         watch: () => backend.watch && firstEvent(stage, backend.watch('', {}, call())),
         keepAlive: () => session.keepAlive({ held: [], waiting: [] }, call()),
         tryAcquire: () => session.tryAcquire(request('x'), call()),
-        enqueue: () => session.enqueue?.(request('x'), call()),
+        enqueue: () => session.enqueue && enqueued(session, request('x'), call()),
         abandon: () => session.abandon(claim, call()),
         setData: () => session.setData?.(claim, 'late', call()),
         release: () => session.release(claim, { keepForMs: 0 }, call()),

@@ -1,6 +1,7 @@
 /** Many waiters: the limit that a call may set (`maxWaiters`), and what they cost in connections. */
 import assert from 'node:assert/strict'
 import type { AcquireRequest, EnqueueResult } from '../../spi.ts'
+import { enqueued } from '../enqueued.ts'
 import type { Actor } from './actor.ts'
 import { call, hookOf, request, topic } from './toolbox.ts'
 
@@ -102,5 +103,5 @@ export const manyWaitersCases = topic('many waiters', [
 ])
 
 function enqueue(actor: Actor, wanted: AcquireRequest): Promise<EnqueueResult> {
-  return actor.session.enqueue?.(wanted, call()) ?? Promise.reject(new Error('there is no queue'))
+  return enqueued(actor.session, wanted, call())
 }

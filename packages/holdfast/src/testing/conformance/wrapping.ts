@@ -1,16 +1,23 @@
 /** A backend with some of its members replaced: for cases that need a fault, and for tests that plant a break. */
-import type { Backend, BackendSession, Fencing } from '../../spi.ts'
+import { answering } from '../../kit/answering.ts'
+import type { AcquireRequest, Attempt, Backend, BackendSession, EnqueueResult, Fencing } from '../../spi.ts'
 
 /** Replacements for members of `T`; `undefined` takes one away. */
 export type Replaced<T> = { readonly [K in keyof T]?: T[K] | undefined }
 
+/** `enqueue` may also answer with a promise of its result. */
+export interface ReplacedSession<F extends Fencing> extends Replaced<Omit<BackendSession<F>, 'enqueue'>> {
+  readonly enqueue?: ((request: AcquireRequest, attempt: Attempt<F>) => unknown) | undefined
+}
+
 export interface Replacements<F extends Fencing> {
   readonly backend?: (inner: Backend<F>) => Replaced<Backend<F>>
-  readonly session?: (inner: BackendSession<F>) => Replaced<BackendSession<F>>
+  readonly session?: (inner: BackendSession<F>) => ReplacedSession<F>
 }
 
 export function replace<F extends Fencing>(backend: Backend<F>, replacements: Replacements<F>): Backend<F> {
-  const wrapSession = (session: BackendSession<F>) => overlay(session, replacements.session?.(session) ?? {})
+  const wrapSession = (session: BackendSession<F>) =>
+    overlay(session, answeringAttempts(replacements.session?.(session) ?? {}))
   const withSessions: Backend<F> = overlay(backend, {
     openSession: async (...args: Parameters<Backend<F>['openSession']>) =>
       wrapSession(await backend.openSession(...args)),
@@ -21,6 +28,18 @@ export function replace<F extends Fencing>(backend: Backend<F>, replacements: Re
     },
   })
   return overlay(withSessions, replacements.backend?.(withSessions) ?? {})
+}
+
+function answeringAttempts<F extends Fencing>(over: ReplacedSession<F>): Replaced<BackendSession<F>> {
+  const { enqueue, ...others } = over
+  if (!('enqueue' in over) || enqueue === undefined) return over as Replaced<BackendSession<F>>
+  return {
+    ...others,
+    enqueue(request, attempt) {
+      const answer = enqueue(request, attempt)
+      if (answer instanceof Promise) answering(attempt, answer as Promise<EnqueueResult<F>>)
+    },
+  }
 }
 
 /** Methods are bound to the object that they came from: most backends have private fields. */

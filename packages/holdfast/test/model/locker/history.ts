@@ -104,10 +104,10 @@ export class History {
         this.#noteRequest(session, request)
         return inner.tryAcquire(request, call)
       },
-      enqueue: (request, call) => {
+      enqueue: (request, attempt) => {
         this.#noteRequest(session, request)
         if (inner.enqueue === undefined) throw new TypeError('memory has a line')
-        return inner.enqueue(request, call)
+        inner.enqueue(request, attempt)
       },
       release: (claim: GrantedClaim, options, call) =>
         during('release', claim.attempt, () => inner.release(claim, options, call)),

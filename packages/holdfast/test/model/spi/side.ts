@@ -4,6 +4,7 @@ import { callWith } from '../../../src/base/aborting.ts'
 import { isHoldfastError } from '../../../src/base/errors.ts'
 import { publicIdOf } from '../../../src/base/ids.ts'
 import type { AcquireRequest, Backend, BackendSession, EnqueueResult, NameState } from '../../../src/spi.ts'
+import { enqueued } from '../../../src/testing/enqueued.ts'
 
 export type Client = Backend<'fenced'>
 export type Session = BackendSession<'fenced'>
@@ -85,7 +86,7 @@ export class Side {
     const wait: Wait = { controller, outcome: undefined, compared: 'not-yet' }
     this.waits.push(wait)
     const queued = Promise.withResolvers<void>()
-    const answer = session.enqueue(request, callWith(controller.signal, { onQueued: queued.resolve }))
+    const answer = enqueued(session, request, callWith(controller.signal, { queued: queued.resolve }))
     const over = outcomeOf(answer).then((outcome) => {
       wait.outcome = outcome
     })

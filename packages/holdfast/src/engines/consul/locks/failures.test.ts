@@ -12,6 +12,7 @@ import { publicIdOf } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 type Session = BackendSession<'fenced'>
 
@@ -71,7 +72,7 @@ describe.runIf(wanted('consul'))('failures', () => {
     const tokens: bigint[] = [held.token]
     const failed: unknown[] = []
     const waiting = async () => {
-      const result = await session.enqueue?.(request('x'), call())
+      const result = await enqueued(session, request('x'), call())
       if (result?.kind !== 'granted') throw new Error(result?.kind)
       order.push(publicIdOf(result.grant.attempt))
       tokens.push(result.grant.token)

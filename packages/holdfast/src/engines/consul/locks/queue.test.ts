@@ -9,6 +9,7 @@ import { systemRandom } from '../../../base/ids.ts'
 import { isEligible } from '../../../kit/ordered-store.ts'
 import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
 import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { ConsulClient, createSession, lock, remove } from '../client/index.ts'
 import type { ConsulBackend } from './backend.ts'
 
@@ -28,7 +29,7 @@ function enqueue(session: Session, asked: AcquireRequest, its: Call = call()) {
     grant: undefined as Grant | undefined,
     error: undefined as unknown,
   }
-  session.enqueue?.(asked, its).then(
+  enqueued(session, asked, its).then(
     (result) => {
       waiting.state = result.kind
       if (result.kind !== 'granted') return

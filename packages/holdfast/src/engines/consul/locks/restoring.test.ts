@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { openSession, Rig } from '../../../../test/consul/rig.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 describe.runIf(wanted('consul'))('a restored snapshot', () => {
   const save = async (rig: Rig) => (await fetch(`${rig.hosts[0]}/v1/snapshot`)).arrayBuffer()
@@ -38,7 +39,7 @@ describe.runIf(wanted('consul'))('a restored snapshot', () => {
     const saved = await save(rig)
     // It waits with a poll of its own, whose index the restored server does not reach.
     const asked = request('x')
-    const waiting = session.enqueue?.(asked, call()).catch((error: unknown) => error)
+    const waiting = enqueued(session, asked, call()).catch((error: unknown) => error)
     await waitFor('one waits', async () => (await backend.inspect('x', call()))?.waiters.length === 1 || null)
     for (let round = 0; round < 20; round++) await rig.operator.put(`kv/other/${round}`)
     await restore(rig, saved)
@@ -46,7 +47,7 @@ describe.runIf(wanted('consul'))('a restored snapshot', () => {
     await session.keepAlive({ held: [], waiting: [asked] }, call())
     expect(await waiting).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
     const later = request('x')
-    const next = session.enqueue?.(later, call())
+    const next = enqueued(session, later, call())
     await waitFor(
       'the next one waits',
       async () => (await backend.inspect('x', call()))?.waiters.length === 1 || null,

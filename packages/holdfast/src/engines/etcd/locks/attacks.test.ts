@@ -9,6 +9,7 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { systemClock } from '../../../base/clock.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { EtcdClient, methods } from '../client/index.ts'
 import { Watches } from '../client/watches.ts'
 import { openEtcd } from './assemble.ts'
@@ -40,9 +41,9 @@ describe.runIf(wanted('etcd'))('etcd under attack', () => {
     const session = await openSession(backend)
     await session.tryAcquire(request('x'), call())
     const closing = callWith(undefined, {
-      onQueued: () => queueMicrotask(() => void backend[Symbol.asyncDispose]()),
+      queued: () => queueMicrotask(() => void backend[Symbol.asyncDispose]()),
     })
-    await expect(session.enqueue?.(request('x'), closing)).rejects.toMatchObject({ code: 'CLOSED' })
+    await expect(enqueued(session, request('x'), closing)).rejects.toMatchObject({ code: 'CLOSED' })
     const recording = proxy.record()
     recording.add = () => connections++
     await sleep(500)
@@ -57,7 +58,7 @@ describe.runIf(wanted('etcd'))('etcd under attack', () => {
     expect((await first.tryAcquire(permits('s', 5, 5), call())).kind).toBe('granted')
     const asked = permits('s', 3, 10)
     const lost = new Cancellation()
-    const waiting = second.enqueue?.(asked, lost).catch(() => {})
+    const waiting = enqueued(second, asked, lost).catch(() => {})
     await new Promise(setImmediate)
     lost.cancel(new Error('the answer is lost'))
     await waiting
@@ -79,10 +80,10 @@ describe.runIf(wanted('etcd'))('etcd under attack', () => {
     const held = await session.tryAcquire(request('x'), call())
     if (held.kind !== 'granted') throw new Error(held.kind)
     const given = new Cancellation()
-    const early = session.enqueue?.(request('x'), given).catch(() => {})
+    const early = enqueued(session, request('x'), given).catch(() => {})
     await waitFor('the stream is open', async () => backend.statistics.watches > 0 || null)
     await sleep(3_000)
-    const waiting = session.enqueue?.(request('x'), call())
+    const waiting = enqueued(session, request('x'), call())
     await waitFor('both wait', async () => (await backend.inspect('x', call()))?.waiters.length === 2 || null)
     given.cancel(new Error('given up'))
     await early

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 describe.runIf(wanted('etcd'))('an etcd that is full', () => {
   test('T99 refuses new leases, and lets go of waiters and holders; nothing becomes unresolved', async () => {
@@ -19,7 +20,7 @@ describe.runIf(wanted('etcd'))('an etcd that is full', () => {
     const asked = request('held')
     const timeOut = new Cancellation()
     const joined = Promise.withResolvers<void>()
-    const waiting = session.enqueue?.(asked, Object.assign(timeOut, { onQueued: () => joined.resolve() }))
+    const waiting = enqueued(session, asked, Object.assign(timeOut, { queued: () => joined.resolve() }))
     await joined.promise
     await rig.fill()
 

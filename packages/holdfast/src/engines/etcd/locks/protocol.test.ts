@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { openSimulated, type SimulatedEtcd, settle } from '../../../../test/etcd/simulated-etcd.ts'
 import type { AcquireRequest, BackendSession, EnqueueResult } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { always, methods, put } from '../client/index.ts'
 import type { EtcdBackend } from './backend.ts'
 import { Keys } from './keys.ts'
@@ -25,7 +26,7 @@ describe('the protocol', () => {
   }
   const enqueue = (asked: AcquireRequest, in_ = session) => {
     const waiting: { result?: EnqueueResult<'fenced'>; error?: unknown } = {}
-    in_.enqueue?.(asked, call()).then(
+    enqueued(in_, asked, call()).then(
       (result) => {
         waiting.result = result
       },

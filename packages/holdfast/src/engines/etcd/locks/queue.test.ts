@@ -6,6 +6,7 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { systemClock } from '../../../base/clock.ts'
 import type { AcquireRequest, BackendSession, Grant, WatchEvent } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { always, EtcdClient, methods, put, remove, Watches } from '../client/index.ts'
 
 describe.runIf(wanted('etcd'))('the queue', () => {
@@ -25,7 +26,7 @@ describe.runIf(wanted('etcd'))('the queue', () => {
     session.release(grant, { keepForMs: 0 }, call())
   const enqueue = (session: BackendSession<'fenced'>, asked: AcquireRequest) => {
     const waiting = { state: 'waiting', token: 0n, error: undefined as unknown }
-    session.enqueue?.(asked, call()).then(
+    enqueued(session, asked, call()).then(
       (result) => {
         waiting.state = result.kind
         if (result.kind === 'granted') waiting.token = result.grant.token

@@ -8,6 +8,7 @@ import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, AttachedSession, BackendSession, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { EtcdError } from '../client/failures.ts'
 import {
@@ -92,7 +93,7 @@ describe('keys that are used again', () => {
       const held = await take(permits('s', 2, 2))
       expect((await session.tryAcquire(permits('s', 1, 2), call())).kind).toBe('busy')
       const waiting = [permits('s', 1, 2), permits('s', 1, 2), permits('s', 1, 2)]
-      const results = waiting.map((asked) => session.enqueue?.(asked, call()).catch(() => null))
+      const results = waiting.map((asked) => enqueued(session, asked, call()).catch(() => null))
       await settle()
       for (const asked of waiting.slice(2)) await session.abandon(asked, call())
       await release(held)
@@ -126,7 +127,7 @@ describe('keys that are used again', () => {
 
   test('T84 a late copy of what has granted a waiter does not grant it again', async () => {
     const first = await take(request('x'))
-    const waiting = session.enqueue?.(request('x'), call())
+    const waiting = enqueued(session, request('x'), call())
     await settle()
     const sent = await sentBy(async () => {
       await release(first)
@@ -146,7 +147,7 @@ describe('keys that are used again', () => {
       await release(await take(first))
       // It waits behind a reader, and leaves.
       const reader = await take(shared('x'))
-      session.enqueue?.(second, call()).catch(() => {})
+      enqueued(session, second, call()).catch(() => {})
       await settle()
       await session.abandon(second, call())
       await release(reader)
@@ -154,7 +155,7 @@ describe('keys that are used again', () => {
     const grant = await take(request('x'))
     await arriveLate(sent)
     expect(await holders('x')).toEqual([grant.token])
-    const waiting = session.enqueue?.(request('x'), call())
+    const waiting = enqueued(session, request('x'), call())
     await settle()
     await arriveLate(sent)
     await release(grant)
@@ -174,7 +175,7 @@ describe('keys that are used again', () => {
     await session.abandon(unlucky, call())
     const kept = await session.keepAlive({ held: [], waiting: [] }, call())
     expect(kept).toMatchObject({ unlisted: [{ attempt: late.attempt }] })
-    const next = session.enqueue?.(request('x'), call())
+    const next = enqueued(session, request('x'), call())
     await settle()
     await session.abandon(late, call())
     expect((await next)?.kind).toBe('granted')
@@ -213,7 +214,7 @@ describe('keys that are used again', () => {
     })
     await arriveLate(join.slice(0, 1))
     const reader = shared('x')
-    const reading = session.enqueue?.(reader, call())
+    const reading = enqueued(session, reader, call())
     await settle()
     const kept = await session.keepAlive({ held: [], waiting: [reader] }, call())
     expect(kept).toMatchObject({ lost: [], unlisted: [{ attempt: late.attempt }] })
@@ -233,7 +234,7 @@ describe('keys that are used again', () => {
   test('G9 attempts whose joins were answered leave no mark when they are given up, and are refused all the same', async () => {
     const held = await take(request('x'))
     const waiting = [request('x'), shared('x'), request('x')]
-    for (const asked of waiting) session.enqueue?.(asked, call()).catch(() => {})
+    for (const asked of waiting) enqueued(session, asked, call()).catch(() => {})
     await settle()
     const before = engine.keys()
     for (const asked of waiting) await session.abandon(asked, call())
@@ -247,7 +248,7 @@ describe('keys that are used again', () => {
 
   test('G9 data are written without a look at those who wait', async () => {
     const held = await take(request('x'))
-    for (let waiters = 0; waiters < 20; waiters++) session.enqueue?.(request('x'), call()).catch(() => {})
+    for (let waiters = 0; waiters < 20; waiters++) enqueued(session, request('x'), call()).catch(() => {})
     await settle()
     const { ask } = engine
     let read = 0
@@ -327,7 +328,7 @@ describe('keys that are used again', () => {
 
     test('a waiter that is granted has the token of the copy that was applied', async () => {
       const first = await take(request('x'))
-      const waiting = session.enqueue?.(request('x'), call())
+      const waiting = enqueued(session, request('x'), call())
       await settle()
       expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
       engine.asksTwice = 'no'
@@ -351,7 +352,7 @@ describe('keys that are used again', () => {
     test('a waiter that asks once more without waiting keeps its position', async () => {
       await take(permits('x', 1, 1))
       const asked = permits('x', 1, 1)
-      session.enqueue?.(asked, call()).catch(() => {})
+      enqueued(session, asked, call()).catch(() => {})
       await settle()
       expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
       expect((await backend.inspect('x', call()))?.waiters).toHaveLength(1)
@@ -391,7 +392,7 @@ describe('keys that are used again', () => {
       await take(request('x'))
       const asked = request('x')
       const join = await sentBy(async () => {
-        session.enqueue?.(asked, call()).catch(() => {})
+        enqueued(session, asked, call()).catch(() => {})
         await settle()
       })
       await session.abandon(asked, call())
@@ -440,7 +441,7 @@ describe('keys that are used again', () => {
       await take(request('x'))
       const asked = request('x')
       const timeOut = new Cancellation()
-      const waiting = session.enqueue?.(asked, timeOut)
+      const waiting = enqueued(session, asked, timeOut)
       await settle()
       engine.isFull = true
       timeOut.cancel(new Error('it has waited for long enough'))
@@ -533,7 +534,7 @@ describe('keys that are used again', () => {
   test('G7 a late copy of a refused request for permits leaves the next waiter its position', async () => {
     const held = await take(permits('s', 2, 2))
     const sent = await sentBy(() => session.tryAcquire(permits('s', 1, 2), call()))
-    const waiting = session.enqueue?.(permits('s', 1, 2), call())
+    const waiting = enqueued(session, permits('s', 1, 2), call())
     await settle()
     await arriveLate(sent)
     await release(held)
@@ -544,7 +545,7 @@ describe('keys that are used again', () => {
   test('an attempt that waits and is asked for again without waiting keeps its key', async () => {
     await take(request('x'))
     const asked = request('x')
-    session.enqueue?.(asked, call()).catch(() => {})
+    enqueued(session, asked, call()).catch(() => {})
     await settle()
     expect((await session.tryAcquire(asked, call())).kind).toBe('busy')
     expect(await sentBy(() => session.abandon(asked, call()))).toHaveLength(1)

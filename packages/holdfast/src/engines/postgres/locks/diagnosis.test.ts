@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../../test/postgres/stage.ts'
 import { callWith } from '../../../base/aborting.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import type { PostgresBackend } from './backend.ts'
 
 describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () => {
@@ -36,7 +37,7 @@ describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () =>
     expect(await codesOf(backend)).not.toContain('HOLDFAST_POSTGRES_POLLING')
     await take(session, exclusive('x'))
     const controller = new AbortController()
-    const waiting = session.enqueue(exclusive('x'), callWith(controller.signal)).catch(() => {})
+    const waiting = enqueued(session, exclusive('x'), callWith(controller.signal)).catch(() => {})
     await until('it polls', async () => (await codesOf(backend)).includes('HOLDFAST_POSTGRES_POLLING'))
     controller.abort()
     await waiting

@@ -10,6 +10,7 @@ import { callWith } from '../../../base/aborting.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { Claim } from '../../../spi.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { openPostgres } from './assemble.ts'
 import { standbyNotices } from './index.ts'
 
@@ -107,7 +108,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       'a release that hands over',
       async ({ session, other, held: [first] }) => {
         const { promise: queued, resolve: onQueued } = Promise.withResolvers<void>()
-        const next = other.enqueue({ ...exclusive('a') }, callWith(undefined, { onQueued }))
+        const next = enqueued(other, { ...exclusive('a') }, callWith(undefined, { queued: onQueued }))
         await queued
         await session.release(first as Claim, { keepForMs: 0 }, call())
         await next

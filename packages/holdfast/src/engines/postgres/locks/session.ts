@@ -7,10 +7,10 @@ import { SessionBase, type SessionFacts } from '../../../kit/session.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  Attempt,
   BackendSession,
   Call,
   Claim,
-  EnqueueResult,
   Grant,
   GrantedClaim,
   KeepAliveResult,
@@ -78,16 +78,14 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     return ms == null ? { kind } : { kind, retryAfterMs: ms }
   }
 
-  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<'fenced'>> {
+  enqueue(request: AcquireRequest, attempt: Attempt<'fenced'>): void {
     const { room } = this.#connection
-    return new Promise((resolve, reject) => {
-      const granted = (news: RecordedGrant) => this.#granted(request, news)
-      const waiter: PostgresWaiter = { request, call, session: this.#no, granted, resolve, reject }
-      room.ask(waiter)
-      this.#ask(request, true, call)
-        .then((answer) => this.#queued(waiter, answer))
-        .catch((error: unknown) => room.fail(waiter, error))
-    })
+    const granted = (news: RecordedGrant) => this.#granted(request, news)
+    const waiter: PostgresWaiter = { request, attempt, session: this.#no, granted }
+    room.ask(waiter)
+    this.#ask(request, true, attempt)
+      .then((answer) => this.#queued(waiter, answer))
+      .catch((error: unknown) => room.fail(waiter, error))
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {
@@ -130,20 +128,20 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
   }
 
   #queued(waiter: PostgresWaiter, answer: AnswerRow): void {
-    const { request, call } = waiter
+    const { request, attempt } = waiter
     const { room } = this.#connection
     const [, , kind, , , ms = null] = answer
     if (kind === 'queue-full') room.settle(waiter, { kind })
     else if (kind === 'queued') {
       if (!room.queued(waiter, ms)) return
-      call.onQueued?.()
+      attempt.queued()
       this.#connection.expectNews()
     } else if (kind !== 'late') room.settle(waiter, this.#resultOf(request, answer))
     else if (room.leave(waiter)) {
       // Its caller's time is over, or will be in a moment; the caller cancels the call then. If only the server's clock was set
       // forward, the next keep-alive says that the position is lost, and core asks again.
-      call.onQueued?.()
-      call.onCancel(() => waiter.reject(cancelledCall('postgres', call.signal, 'not-applied')))
+      attempt.queued()
+      attempt.onCancel(() => attempt.fail(cancelledCall('postgres', attempt.signal, 'not-applied')))
     }
   }
 

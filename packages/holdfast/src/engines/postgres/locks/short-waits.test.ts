@@ -15,6 +15,7 @@ import { callWith } from '../../../base/aborting.ts'
 import { systemClock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { createLocker } from '../../../locker/locker.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { openPostgres } from './assemble.ts'
 
 const CONTENDERS = 10
@@ -68,8 +69,8 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     ]
     await takeNow(session, held)
     // It is told of nothing: the caller's own time ends the wait.
-    session.enqueue(short, call()).catch(() => {})
-    const granted = session.enqueue(long, call())
+    enqueued(session, short, call()).catch(() => {})
+    const granted = enqueued(session, long, call())
     await until('the long wait is in the queue, and the time of the short one is over', async () => {
       const { rows } = await operator.query(
         'SELECT attempt FROM over.waiters WHERE until > clock_timestamp()',
@@ -91,9 +92,10 @@ describe.runIf(wanted('postgres'))('short waits on postgres', () => {
     await operator.query("SELECT late.lock_names('default', '{x}')")
     const controller = new AbortController()
     const answered = Promise.withResolvers<void>()
-    const late = session.enqueue(
+    const late = enqueued(
+      session,
       exclusive('x', { waitMs: 1 }),
-      callWith(controller.signal, { onQueued: () => answered.resolve() }),
+      callWith(controller.signal, { queued: () => answered.resolve() }),
     )
     late.catch(() => {})
     const observer = await stage.operator()

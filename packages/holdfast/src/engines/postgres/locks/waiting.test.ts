@@ -6,11 +6,12 @@ import { libraries } from '../../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../../test/postgres/stage.ts'
 import { callWith } from '../../../base/aborting.ts'
 import type { AcquireRequest, BackendSession } from '../../../spi.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 /** Queued, with a promise of what becomes of it. */
 async function line(session: BackendSession<'fenced'>, request: AcquireRequest) {
   const queued = Promise.withResolvers<void>()
-  const turn = session.enqueue?.(request, callWith(undefined, { onQueued: queued.resolve }))
+  const turn = enqueued(session, request, callWith(undefined, { queued: queued.resolve }))
   turn?.catch(() => {})
   await queued.promise
   return async () => {

@@ -7,6 +7,7 @@ import { call, exclusive, openSession, Stage, take, until } from '../../../../te
 import { callWith } from '../../../base/aborting.ts'
 import { KEPT_EVENTS } from '../../../kit/follow-log.ts'
 import type { WatchEvent } from '../../../spi.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import type { PostgresBackend } from './backend.ts'
 
 const release = { keepForMs: 0 }
@@ -437,7 +438,7 @@ describe.runIf(wanted('postgres'))('watching on postgres', () => {
     const other = await stage.backend({ schema: 'watched' })
     const mortal = await openSession(other, 500)
     await take(mortal, exclusive('x'))
-    const waits = mortal.enqueue?.(exclusive('begin'), call())
+    const waits = enqueued(mortal, exclusive('begin'), call())
     waits?.catch(() => {})
     await watcher.sees('acquired x', 'waiting begin', 'expired x', 'gave-up begin').catch(() => {})
     expect(watcher.story().sort()).toEqual(['acquired x', 'expired x', 'gave-up begin', 'waiting begin'])

@@ -7,7 +7,7 @@
 import type { Instant } from '../../../base/clock.ts'
 import { outcomeOf } from '../../../base/errors.ts'
 import type { Asker } from '../../../kit/lane.ts'
-import type { AcquireRequest, Call, EnqueueResult, Fencing } from '../../../spi.ts'
+import type { AcquireRequest, Attempt, EnqueueResult, Fencing } from '../../../spi.ts'
 import { LOOK_NOW, type ScriptAnswer } from './answers.ts'
 import { refusedAcquire } from './failures.ts'
 import type { ClaimKey } from './requests.ts'
@@ -40,9 +40,7 @@ export function enqueueing<F extends Fencing>(
     readonly isNew: boolean
     readonly sent: Instant
   },
-  call: Call,
-  resolve: (result: EnqueueResult<F> | Promise<EnqueueResult<F>>) => void,
-  reject: (error: unknown) => void,
+  attempt: Attempt<F>,
 ): RedisWaiter & Asker<ScriptAnswer> {
   const { room } = session
   const { claim, known, isNew, sent } = asked
@@ -50,10 +48,8 @@ export function enqueueing<F extends Fencing>(
     request,
     claim,
     session,
-    call,
+    attempt: attempt as Attempt,
     heartbeat: sent,
-    resolve: resolve as RedisWaiter['resolve'],
-    reject,
     answered(answer) {
       known.isAsked = false
       if (answer.kind === 'granted') {
@@ -62,7 +58,7 @@ export function enqueueing<F extends Fencing>(
         room.grant(waiter, { grantId, since, data })
       } else if (answer.kind === 'waiting') {
         if (!room.enter(waiter)) return
-        call.onQueued?.()
+        attempt.queued()
         // Asked for twice, and handed over to the other meanwhile: there will be no second push.
         room.expect(waiter, known.isWaiting ? answer.outlook : LOOK_NOW)
       } else {

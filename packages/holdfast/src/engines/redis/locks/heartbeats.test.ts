@@ -8,6 +8,7 @@ import { callWith } from '../../../base/aborting.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { newSessionId } from '../../../testing/conformance/stage.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 
 const ttlMs = 60_000
@@ -33,14 +34,12 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     const session = await backend
       .openSession({ id: newSessionId(), ttlMs, holder: 'ada' }, call())
       .then(namingGrants)
-    const enqueue = session.enqueue?.bind(session)
-    assert(enqueue !== undefined)
     /** Waits for x, which another session holds. */
     const waitInLine = async () => {
       const asked = request('x')
       const outcome: { error?: unknown; kind?: string } = {}
       const queued = new Promise<void>((onQueued) => {
-        enqueue(asked, callWith(undefined, { onQueued })).then(
+        enqueued(session, asked, callWith(undefined, { queued: onQueued })).then(
           ({ kind }) => Object.assign(outcome, { kind }),
           (error: unknown) => Object.assign(outcome, { error }),
         )

@@ -7,6 +7,7 @@ import { Rig } from '../../../../test/redis/rig.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { newSessionId } from '../../../testing/conformance/stage.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 describe.runIf(wanted('redis'))('a request that was never asked for', () => {
   let server: Server
@@ -34,7 +35,7 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
     await session.tryAcquire(good, call())
     const isRefused = (error: unknown) => isHoldfastError(error, 'INVALID_ARGUMENT')
     await assert.rejects(session.tryAcquire(bad, call()), isRefused)
-    await assert.rejects(async () => session.enqueue?.(bad, call()), isRefused)
+    await assert.rejects(async () => enqueued(session, bad, call()), isRefused)
     const kept = await session.keepAlive({ held: [good], waiting: [] }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual([kept.lost, kept.unlisted], [[], []], 'there is nothing to abandon')
@@ -75,13 +76,14 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
     await session.tryAcquire(taken, call())
     await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
     try {
-      for (const ask of [session.tryAcquire.bind(session), session.enqueue?.bind(session)]) {
-        await assert.rejects(async () => ask?.(request('alone'), call()), isRefused)
-        const several = ['a', 'b', 'c'].map((name) => ask?.(request(name), call()))
+      const enqueue: typeof session.tryAcquire = (asked, each) => enqueued(session, asked, each) as never
+      for (const ask of [session.tryAcquire.bind(session), enqueue]) {
+        await assert.rejects(async () => ask(request('alone'), call()), isRefused)
+        const several = ['a', 'b', 'c'].map((name) => ask(request(name), call()))
         for (const { status } of await Promise.allSettled(several)) assert.equal(status, 'rejected')
       }
       await assert.rejects(
-        async () => session.enqueue?.(request('taken'), call()),
+        async () => enqueued(session, request('taken'), call()),
         isRefused,
         'no position in the queue',
       )

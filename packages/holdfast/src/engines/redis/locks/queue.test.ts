@@ -10,6 +10,7 @@ import { startProgram } from '../../../../test/start-program.ts'
 import { callWith } from '../../../base/aborting.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 const call = () => callWith()
 
@@ -47,10 +48,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
       let queued = 0
       let woken = 0
       const turns = Array.from({ length: waiting }, async () => {
-        const result = await session.enqueue?.(
-          request(name),
-          callWith(undefined, { onQueued: () => queued++ }),
-        )
+        const result = await enqueued(session, request(name), callWith(undefined, { queued: () => queued++ }))
         if (result?.kind === 'granted') woken++
       })
       for (const turn of turns) turn.catch(() => {})
@@ -141,7 +139,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
     const session = await hasty
       .openSession({ id: systemRandom.id(), ttlMs: 3_000, holder: 'hasty' }, call())
       .then(namingGrants)
-    const handed = session.enqueue?.(request('hint'), call())
+    const handed = enqueued(session, request('hint'), call())
     await until(
       'the hasty one waits',
       async () => ((await patient.inspect('hint'))?.waiters.length ?? 0) === 1,
@@ -178,7 +176,7 @@ describe.runIf(wanted('redis'))('the line on redis', () => {
       .openSession({ id: systemRandom.id(), ttlMs: 60_000, holder: 'h' }, call())
       .then(namingGrants)
     const asked = request('just asked')
-    const granted = session.enqueue?.(asked, call())
+    const granted = enqueued(session, asked, call())
     // It leaves before the request does: nothing is queued yet.
     const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
     assert(kept.kind === 'alive')

@@ -19,10 +19,10 @@ import { SessionBase, type SessionFacts } from '../../../kit/session.ts'
 import type {
   AcquireRequest,
   AcquireResult,
+  Attempt,
   BackendSession,
   Call,
   Claim,
-  EnqueueResult,
   Fencing,
   Grant,
   GrantedClaim,
@@ -108,30 +108,34 @@ export class RedisSession<F extends Fencing>
     throw refusedAcquire(request, answer)
   }
 
-  enqueue(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
-    const { clock, isReady } = this.#connection
+  enqueue(request: AcquireRequest, attempt: Attempt<F>): void {
+    const { clock, isReady, sender } = this.#connection
     const sent = instantOf(clock)
-    if (!isReady || !this.#isProvenAlive(sent)) return this.#enqueueWhenReady(request, call)
-    return new Promise((resolve, reject) => {
+    if (isReady && this.#isProvenAlive(sent)) {
       const claim = this.#requests.acquire(request, OpCode.enqueue)
       const before = this.#known.get(request.attempt)
       const known = before ?? { name: request.name, isWaiting: true, isAsked: true }
       known.isWaiting = known.isAsked = true
       if (before === undefined) this.#known.set(request.attempt, known)
       const asked = { claim, known, isNew: before === undefined, sent }
-      const waiter = enqueueing(this, request, asked, call, resolve, reject)
+      const waiter = enqueueing(this, request, asked, attempt)
       this.room.ask(waiter)
-      this.#connection.sender.ask(claim, call, waiter)
-    })
+      sender.ask(claim, attempt, waiter)
+    } else
+      this.#readyFor(attempt)
+        .then((isAlive) =>
+          isAlive ? this.enqueue(request, attempt) : attempt.answer({ kind: 'session-gone' }),
+        )
+        .catch((error: unknown) => attempt.fail(error))
   }
 
-  async #enqueueWhenReady(request: AcquireRequest, call: Call): Promise<EnqueueResult<F>> {
+  /** False: the session has gone. */
+  async #readyFor(call: Call): Promise<boolean> {
     const { clock, lifetime } = this.#connection
     lifetime.begin(call)
-    if (!this.#isProvenAlive(instantOf(clock)) && !(await this.#provenAlive(call)))
-      return { kind: 'session-gone' }
+    if (!this.#isProvenAlive(instantOf(clock)) && !(await this.#provenAlive(call))) return false
     await this.#connection.prepare(call)
-    return this.enqueue(request, call)
+    return true
   }
 
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {

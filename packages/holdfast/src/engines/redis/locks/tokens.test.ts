@@ -16,6 +16,7 @@ import { createLocker } from '../../../locker/locker.ts'
 import { LOCK_CAPACITY } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { newSessionId } from '../../../testing/conformance/stage.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { openRedis } from './assemble.ts'
 
 const held: unknown[] = []
@@ -251,7 +252,7 @@ describe.runIf(wanted('redis'))('tokens on redis', () => {
     }
     const [held, other] = [await grantOf(unfenced, 'x'), await grantOf(fenced, 'other')]
     let queued = 0
-    const waiting = fenced.enqueue?.(request('x'), callWith(undefined, { onQueued: () => queued++ }))
+    const waiting = enqueued(fenced, request('x'), callWith(undefined, { queued: () => queued++ }))
     const refused = assert.rejects(Promise.resolve(waiting), (error) => {
       assert(isHoldfastError(error, 'BACKEND_UNAVAILABLE') && error.outcome === 'unknown', String(error))
       assert.match(error.message, /no fencing token.*all processes of a namespace/)

@@ -38,15 +38,19 @@ function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', 
     sinceOf: (sent) => sent,
   }
   const known = { name: 'n', isWaiting: true, isAsked: true }
-  const ask = (attempt: string, controller = new AbortController()) => {
+  const ask = (id: string, controller = new AbortController()) => {
     const sent = instantOf(clock)
     const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY } as const
-    const request = { name: 'n', attempt, lockDelayMs: 0, ...exclusive }
+    const request = { name: 'n', attempt: id, lockDelayMs: 0, ...exclusive }
     let queued = 0
-    const call = callWith(controller.signal, { onQueued: () => queued++ })
     const turn = Promise.withResolvers<EnqueueResult<'fenced'>>()
-    const asked = { claim: { key: 'k', who: `${attempt}|s` }, known, isNew: true, sent }
-    const waiter = enqueueing(session, request, asked, call, turn.resolve, turn.reject)
+    const attempt = callWith(controller.signal, {
+      queued: () => void queued++,
+      answer: turn.resolve,
+      fail: turn.reject,
+    })
+    const asked = { claim: { key: 'k', who: `${id}|s` }, known, isNew: true, sent }
+    const waiter = enqueueing(session, request, asked, attempt)
     room.ask(waiter)
     const token = async () => {
       const result = await turn.promise

@@ -18,6 +18,7 @@ import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, Backend, BackendSession, GrantedClaim, WatchEvent } from '../../../spi.ts'
 import { call, request, secretOf, shared } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock, type FakeClock } from '../../../testing/fake-clock.ts'
 import { openRedis } from './assemble.ts'
 
@@ -322,7 +323,7 @@ describe.runIf(wanted('redis'))('watching on one server', () => {
     const [session, mortal] = [await sessionOn(backend), await sessionOn(backend, SHORT_MS)]
     const held = await take(session, request('x'))
     const watcher = await watchingNow(backend)
-    const waiting = mortal.enqueue?.(request('x'), call()).catch(() => {})
+    const waiting = enqueued(mortal, request('x'), call()).catch(() => {})
     await watcher.sees('waiting x')
     await new Promise((resolve) => setTimeout(resolve, 2 * SHORT_MS))
     await session.release(held, release, call())

@@ -8,6 +8,7 @@ import { listAll } from '../../../kit/backend-kit.ts'
 import type { AcquireRequest } from '../../../spi.ts'
 import { Operator } from '../../../testing/conformance/operator.ts'
 import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { sqlite } from './index.ts'
 
 const nothing = { sessions: 0, holders: 0, waiters: 0, marks: 0, names: 0 }
@@ -20,7 +21,7 @@ describe('nothing is left behind', () => {
     const session = await rig.session(client)
     const held = request('held')
     await session.tryAcquire(held, call())
-    const waiting = watch(session.enqueue(request('held'), call()))
+    const waiting = watch(enqueued(session, request('held'), call()))
     const dying = await rig.session(rig.open(), 1_000)
     await dying.tryAcquire(request('dying', { lockDelayMs: 500 }), call())
     await session.tryAcquire(request('forced'), call())
@@ -44,7 +45,7 @@ describe('nothing is left behind', () => {
       const session = await rig.session(rig.open(), 1_000)
       for (let index = 0; index < 20; index++) await session.tryAcquire(request(`${dead}/${index}`), call())
       await session.abandon(request('x'), call())
-      watch(session.enqueue(request('0/0'), call()))
+      watch(enqueued(session, request('0/0'), call()))
     }
     await rig.clock.settle()
     assert.deepEqual(rig.rows(), { sessions: 10, holders: 200, waiters: 10, marks: 10, names: 0 })
@@ -185,9 +186,9 @@ describe('time has passed without a call: no timer has run', () => {
       const living = await rig.session(client, 60_000)
       const [held, dead, next] = [request('x'), request('x'), request('x')]
       await holder.tryAcquire(held, call())
-      const ended = watch(dying.enqueue(dead, call()))
+      const ended = watch(enqueued(dying, dead, call()))
       await rig.until('the first is queued', () => rig.rows().waiters === 1)
-      const granted = watch(living.enqueue(next, call()))
+      const granted = watch(enqueued(living, next, call()))
       await rig.until('both are queued', () => rig.rows().waiters === 2)
       rig.clock.block(2_000)
       await step(holder, held)
@@ -266,7 +267,7 @@ describe('keep-alive', () => {
     const session = await rig.session()
     const asked = Array.from({ length: 5_000 }, (_, index) => request(`item ${index}`))
     const ask = (each: (typeof asked)[number], index: number) =>
-      index % 2 === 0 ? session.tryAcquire(each, call()) : session.enqueue(each, call())
+      index % 2 === 0 ? session.tryAcquire(each, call()) : enqueued(session, each, call())
     const taking = Promise.all(asked.map(ask))
     const kept = await session.keepAlive({ held: [], waiting: asked }, call())
     assert(kept.kind === 'alive')
@@ -306,7 +307,7 @@ describe('the end of a client', () => {
     const [client, other] = [rig.open(), rig.open()]
     const session = await rig.session(client, 1_000)
     await session.tryAcquire(request('x'), call())
-    const wait = watch(session.enqueue(request('x'), call()))
+    const wait = watch(enqueued(session, request('x'), call()))
     const stranger = await rig.session(other, 60_000)
     await client[Symbol.asyncDispose]()
     await client[Symbol.asyncDispose]()
@@ -331,7 +332,7 @@ test('T12 an attempt that is asked again gets the same grant, with what it was l
   assert(granted.kind === 'granted' && granted.grant.previousData === 'left by the first')
   await second.setData(asked, 'left by the second', call())
   assert.deepEqual(await second.tryAcquire(asked, call()), granted)
-  assert.deepEqual(await second.enqueue(asked, call()), granted)
+  assert.deepEqual(await enqueued(second, asked, call()), granted)
 })
 
 describe('resizing', () => {
@@ -340,10 +341,10 @@ describe('resizing', () => {
     const [holder, waiter] = [await rig.session(), await rig.session()]
     const [held, asked] = [permits('pool', 2, 3), permits('pool', 2, 3)]
     await holder.tryAcquire(held, call())
-    const wait = watch(waiter.enqueue(asked, call()))
+    const wait = watch(enqueued(waiter, asked, call()))
     await rig.clock.settle()
     assert.equal(await new Operator(rig.open()).resize('pool', 2), 'resized')
-    const again = watch(waiter.enqueue(asked, call()))
+    const again = watch(enqueued(waiter, asked, call()))
     assert.equal((await waiter.tryAcquire(asked, call())).kind, 'busy')
     await holder.release(held, release, call())
     await rig.until('both are answered', () => wait.state === 'fulfilled' && again.state === 'fulfilled')
@@ -353,7 +354,7 @@ describe('resizing', () => {
     await using rig = new SqliteRig()
     const [holder, waiter] = [await rig.session(), await rig.session()]
     await holder.tryAcquire(permits('pool', 3, 3), call())
-    const wait = watch(waiter.enqueue(permits('pool', 2, 3), call()))
+    const wait = watch(enqueued(waiter, permits('pool', 2, 3), call()))
     await rig.clock.settle()
     const operator = rig.open()
     assert.equal(await new Operator(operator).resize('pool', 2), 'in-use')

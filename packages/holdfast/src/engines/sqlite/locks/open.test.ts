@@ -17,6 +17,7 @@ import { SqliteRig } from '../../../../test/sqlite/rig.ts'
 import { type ErrorCode, isHoldfastError } from '../../../base/errors.ts'
 import { listAll } from '../../../kit/backend-kit.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { openSqlite, type SqliteOptions } from './assemble.ts'
 import { checkOnePath } from './file-checks.ts'
@@ -225,7 +226,7 @@ describe('T71 the monotonic clock belongs to one boot', () => {
     const held = request('x', { lockDelayMs: 60_000 })
     await before.tryAcquire(held, call())
     await before.setData(held, 'for the next', call())
-    before.enqueue(request('x'), call()).catch(() => {})
+    enqueued(before, request('x'), call()).catch(() => {})
     const kept = request('kept')
     await before.tryAcquire(kept, call())
     await before.release(kept, { keepForMs: 600_000 }, call())

@@ -5,6 +5,7 @@ import { listAll } from '../../../kit/backend-kit.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import { Operator } from '../../../testing/conformance/operator.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 /** Rows as `tryAcquire` would write them, without the time that it takes. */
 function hold(rig: SqliteRig, count: number): void {
@@ -103,12 +104,12 @@ describe('a limit of waiters', () => {
       await rig.session(client, 60_000),
     ]
     await holder.tryAcquire(request('x'), call())
-    watch(dying.enqueue(request('x'), call()))
+    watch(enqueued(dying, request('x'), call()))
     await rig.until('it is queued', () => rig.rows().waiters === 1)
     const limited = () => request('x', { maxWaiters: 1 })
-    assert.deepEqual(await living.enqueue(limited(), call()), { kind: 'queue-full' })
+    assert.deepEqual(await enqueued(living, limited(), call()), { kind: 'queue-full' })
     rig.clock.block(1_000)
-    const queued = watch(living.enqueue(limited(), call()))
+    const queued = watch(enqueued(living, limited(), call()))
     await rig.clock.settle()
     assert.deepEqual([queued.state, rig.rows().waiters, rig.rows().marks], ['pending', 1, 0])
   })
@@ -120,7 +121,7 @@ test('an owner stays with its claim when the turn comes, and the reason of a for
   const session = await rig.session(client)
   const [held, next] = [request('x', { owner: 'first' }), request('x', { owner: 'second' })]
   await session.tryAcquire(held, call())
-  const turn = watch(session.enqueue(next, call()))
+  const turn = watch(enqueued(session, next, call()))
   await rig.clock.settle()
   await new Operator(client).force('x')
   await rig.until('the turn has come', () => turn.state === 'fulfilled')

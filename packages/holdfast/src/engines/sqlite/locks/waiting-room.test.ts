@@ -2,10 +2,12 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { describe, test } from 'vitest'
 import { SqliteRig, watch } from '../../../../test/sqlite/rig.ts'
+import { callWith } from '../../../base/aborting.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { Operator } from '../../../testing/conformance/operator.ts'
 import { call, request, shared } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { FilePoll } from './poll.ts'
 import type { Statements } from './statements.ts'
@@ -21,7 +23,7 @@ describe('waiters on sqlite', () => {
       const [holding, waiting] = [rig.open(), rig.open()]
       const [holder, waiter] = [await rig.session(holding, 600_000), await rig.session(waiting, 600_000)]
       await holder.tryAcquire(request('x'), call())
-      const waits = Array.from({ length: waiters }, () => watch(waiter.enqueue(request('x'), call())))
+      const waits = Array.from({ length: waiters }, () => watch(enqueued(waiter, request('x'), call())))
       await rig.clock.advance(1_000)
       const before = { ...waiting.statistics }
       for (let round = 0; round < 10; round++) {
@@ -44,7 +46,7 @@ describe('waiters on sqlite', () => {
     const client = rig.open()
     const session = await rig.session(client, 600_000)
     await session.tryAcquire(request('x'), call())
-    watch(session.enqueue(request('x'), call()))
+    watch(enqueued(session, request('x'), call()))
     await rig.clock.advance(2_000)
     const before = { ...client.statistics }
     await rig.clock.advance(10_000)
@@ -56,7 +58,7 @@ describe('waiters on sqlite', () => {
     await using rig = new SqliteRig()
     const [holder, waiter] = [await rig.session(undefined, 1_000), await rig.session(undefined, 600_000)]
     await holder.tryAcquire(request('x'), call())
-    const wait = watch(waiter.enqueue(request('x'), call()))
+    const wait = watch(enqueued(waiter, request('x'), call()))
     await rig.clock.advance(999)
     assert.equal(wait.state, 'pending')
     await rig.clock.advance(1 + 2)
@@ -70,11 +72,11 @@ describe('waiters on sqlite', () => {
     await holder.tryAcquire(held, call())
     for (let dead = 0; dead < 20; dead++) {
       const client = rig.open()
-      watch((await rig.session(client, 1_000)).enqueue(request('x'), call()))
+      watch(enqueued(await rig.session(client, 1_000), request('x'), call()))
       await rig.clock.settle()
       await client[Symbol.asyncDispose]()
     }
-    const wait = watch(living.enqueue(request('x'), call()))
+    const wait = watch(enqueued(living, request('x'), call()))
     await rig.clock.settle()
     await holder.release(held, release, call())
     await rig.clock.advance(1_000 + (rig.clients[0]?.info.expirySlackMs(1_000) ?? 0))
@@ -91,8 +93,8 @@ describe('waiters on sqlite', () => {
     ]
     const five = (weight: number) => request('pool', { mode: 'permits', weight, capacity: 5 })
     await holder.tryAcquire(five(3), call())
-    const first = watch(dying.enqueue(five(4), call()))
-    const second = watch(living.enqueue(five(2), call()))
+    const first = watch(enqueued(dying, five(4), call()))
+    const second = watch(enqueued(living, five(2), call()))
     await rig.clock.advance(990)
     assert.equal(second.state, 'pending', 'no waiter overtakes')
     await rig.clock.advance(20)
@@ -105,7 +107,7 @@ describe('waiters on sqlite', () => {
     const [holder, waiter] = [await rig.session(undefined, 60_000), await rig.session(undefined, 10_000)]
     const [held, asked] = [request('x'), request('x')]
     await holder.tryAcquire(held, call())
-    const wait = watch(waiter.enqueue(asked, call()))
+    const wait = watch(enqueued(waiter, asked, call()))
     await rig.clock.advance(4_000)
     const kept = await waiter.keepAlive({ held: [], waiting: [asked] }, call())
     await rig.clock.advance(3_000)
@@ -121,7 +123,7 @@ describe('waiters on sqlite', () => {
     const [holder, waiter] = [await rig.session(elsewhere), await rig.session()]
     const [held, asked] = [request('x'), request('x')]
     await holder.tryAcquire(held, call())
-    const wait = watch(waiter.enqueue(asked, call()))
+    const wait = watch(enqueued(waiter, asked, call()))
     await rig.clock.settle()
     await holder.release(held, release, call())
     const kept = await waiter.keepAlive({ held: [], waiting: [asked] }, call())
@@ -139,7 +141,7 @@ describe('waiters on sqlite', () => {
     const [holder, waiter] = [await rig.session(elsewhere), await rig.session()]
     const held = request('x')
     await holder.tryAcquire(held, call())
-    const wait = watch(waiter.enqueue(request('x'), call()))
+    const wait = watch(enqueued(waiter, request('x'), call()))
     await rig.clock.settle()
     await holder.release(held, release, call())
     assert.equal(await new Operator(elsewhere).force('x'), 1)
@@ -153,7 +155,7 @@ describe('waiters on sqlite', () => {
     const [holder, waiter] = [await rig.session(), await rig.session()]
     await holder.tryAcquire(request('x'), call())
     const asked = request('x')
-    const wait = watch(waiter.enqueue(asked, call()))
+    const wait = watch(enqueued(waiter, asked, call()))
     await rig.clock.settle()
     const twin = await rig.open().attachSession(waiter.handle, call())
     await twin?.abandon(asked, call())
@@ -168,7 +170,7 @@ describe('waiters on sqlite', () => {
     const [holder, waiter] = [await rig.session(client), await rig.session(client)]
     await holder.tryAcquire(request('x'), call())
     const asked = request('x')
-    const wait = watch(waiter.enqueue(asked, call()))
+    const wait = watch(enqueued(waiter, asked, call()))
     await holder.abandon(asked, call())
     await rig.clock.settle()
     assert.equal(wait.state, 'pending')
@@ -182,10 +184,10 @@ describe('waiters on sqlite', () => {
     const readers = [await rig.session(), await rig.session(), await rig.session()]
     const waits: ReturnType<typeof watch>[] = []
     for (const reader of [...readers, ...readers]) {
-      waits.push(watch(reader.enqueue(shared('x'), call())))
+      waits.push(watch(enqueued(reader, shared('x'), call())))
       await rig.clock.settle()
     }
-    const behind = watch(writer.enqueue(request('x'), call()))
+    const behind = watch(enqueued(writer, request('x'), call()))
     await rig.clock.settle()
     await writer.release(held, release, call())
     await rig.until('all readers read', () => waits.every((wait) => wait.state === 'fulfilled'))
@@ -198,7 +200,7 @@ describe('waiters on sqlite', () => {
     const session = await rig.session(client)
     const held = request('x')
     await session.tryAcquire(held, call())
-    const wait = watch(session.enqueue(request('x'), call()))
+    const wait = watch(enqueued(session, request('x'), call()))
     await rig.clock.advance(0)
     assert.equal(rig.clock.pendingTimers, 1)
     await session.release(held, release, call())
@@ -212,7 +214,7 @@ describe('waiters on sqlite', () => {
     const client = rig.open()
     const [holder, waiter] = [await rig.session(undefined, 1_000), await rig.session(client, 600_000)]
     await holder.tryAcquire(request('x'), call())
-    const wait = watch(waiter.enqueue(request('x'), call()))
+    const wait = watch(enqueued(waiter, request('x'), call()))
     await rig.clock.settle()
     rig.sql(
       "CREATE TRIGGER fire BEFORE DELETE ON sessions BEGIN SELECT RAISE(ABORT, 'the disk is on fire'); END",
@@ -252,8 +254,8 @@ describe('waiters on sqlite', () => {
       granted = news.token
       return { kind: 'session-gone' as const }
     }
-    const callbacks = { granted: granting, resolve: () => {}, reject: () => {} }
-    const waiter = { request: request('x'), session: 1, call: call(), ...callbacks }
+    const attempt = callWith(undefined, { answer: () => {}, fail: () => {}, queued: () => {} })
+    const waiter = { request: request('x'), session: 1, attempt, granted: granting }
     room.ask(waiter)
     room.enter(waiter)
     room.armForNewcomers()

@@ -6,6 +6,7 @@ import { describe, test } from 'vitest'
 import { type FullSession, SqliteRig, watch } from '../../../../test/sqlite/rig.ts'
 import { publicIdOf } from '../../../base/ids.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import type { SqliteBackend } from './backend.ts'
 
 interface Scene {
@@ -23,7 +24,7 @@ async function waiting(rig: SqliteRig, holding = rig.open(), waitingClient = rig
   const waiter = { client: waitingClient, session: await rig.session(waitingClient) }
   const [held, asked] = [request('x'), request('x')]
   await holder.session.tryAcquire(held, call())
-  const wait = watch(waiter.session.enqueue(asked, call()))
+  const wait = watch(enqueued(waiter.session, asked, call()))
   await rig.clock.settle()
   assert.equal(wait.state, 'pending')
   return {
@@ -59,7 +60,7 @@ describe('wake-ups', () => {
   test('T28 G9 one release sends one message, however many wait', async () => {
     await using rig = new SqliteRig()
     const { holder, waiter, wait, release } = await waiting(rig)
-    const others = Array.from({ length: 100 }, () => watch(waiter.session.enqueue(request('x'), call())))
+    const others = Array.from({ length: 100 }, () => watch(enqueued(waiter.session, request('x'), call())))
     await rig.clock.settle()
     await release()
     await rig.until('the first is granted', () => wait.state === 'fulfilled')

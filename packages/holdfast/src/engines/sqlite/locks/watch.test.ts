@@ -6,6 +6,7 @@ import { publicIdOf } from '../../../base/ids.ts'
 import { KEPT_EVENTS, WATCHED_FOR_MS } from '../../../kit/follow-log.ts'
 import type { WatchEvent } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import type { SqliteBackend } from './backend.ts'
 
@@ -147,7 +148,7 @@ describe('a watch', () => {
     const watchers = [await watching(rig, writing), await watching(rig, reading)]
     const [ada, bob] = [await rig.session(writing, 60_000), await rig.session(writing, 1_000)]
     await bob.tryAcquire(request('expires', { owner: 'a' }), call())
-    watch(bob.enqueue(request('expires', { owner: 'b' }), call()))
+    watch(enqueued(bob, request('expires', { owner: 'b' }), call()))
     const dropped = request('dropped')
     await ada.tryAcquire(dropped, call())
     await ada.abandon(dropped, call())

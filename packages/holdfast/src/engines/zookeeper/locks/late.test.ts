@@ -7,6 +7,7 @@ import { Cancellation } from '../../../base/cancellation.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import type { BackendSession } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 const unknown = { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' }
 const nothing = { held: [], waiting: [] }
@@ -132,8 +133,8 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     for (let count = 0; count < 20; count++) {
       const asked = request('x')
       const queued = Promise.withResolvers<void>()
-      const given = Object.assign(new Cancellation(), { onQueued: queued.resolve })
-      const waits = expect(session.enqueue?.(asked, given)).rejects.toMatchObject(unknown)
+      const given = Object.assign(new Cancellation(), { queued: queued.resolve })
+      const waits = expect(enqueued(session, asked, given)).rejects.toMatchObject(unknown)
       await queued.promise
       given.cancel(new Error('given up'))
       await waits

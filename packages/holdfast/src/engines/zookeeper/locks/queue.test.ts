@@ -5,6 +5,7 @@ import { openSession, Rig } from '../../../../test/zookeeper/rig.ts'
 import { useUp } from '../../../../test/zookeeper/used-up.ts'
 import type { BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 
 const take = async (session: BackendSession<'fenced'>, asked = request('x')): Promise<Grant<'fenced'>> => {
   const result = await session.tryAcquire(asked, call())
@@ -29,7 +30,7 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
     const ended: Promise<unknown>[] = []
     for (let waiter = 0; waiter < count; waiter++) {
       const queued = Promise.withResolvers<void>()
-      const result = session.enqueue?.(request('x'), Object.assign(call(), { onQueued: queued.resolve }))
+      const result = enqueued(session, request('x'), Object.assign(call(), { queued: queued.resolve }))
       ended.push(
         (result ?? Promise.reject(new Error('no queue'))).then((answer) => {
           if (answer.kind !== 'granted') throw new Error(answer.kind)
@@ -46,7 +47,7 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
     const backends = [await rig.backend(), await rig.backend()] as const
     const [holder, dead] = [await openSession(backends[0], 2_000), await openSession(backends[1], 4_000)]
     await take(holder)
-    const gone = expect(dead.enqueue?.(request('x'), call())).rejects.toMatchObject({ code: 'CLOSED' })
+    const gone = expect(enqueued(dead, request('x'), call())).rejects.toMatchObject({ code: 'CLOSED' })
     const claims = async () => (await rig.remains()).filter((path) => /\/n\/x\//.test(path)).length
     await waitFor('it waits', async () => (await claims()) === 2 || null)
     const startMs = performance.now()

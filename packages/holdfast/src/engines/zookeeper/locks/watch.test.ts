@@ -6,6 +6,7 @@ import { openSession, Rig } from '../../../../test/zookeeper/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import type { WatchEvent } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
+import { enqueued } from '../../../testing/enqueued.ts'
 import type { ZooKeeperBackend } from './backend.ts'
 
 describe.runIf(wanted('zookeeper'))('a watch', () => {
@@ -85,7 +86,7 @@ describe.runIf(wanted('zookeeper'))('a watch', () => {
     const [one, other] = [await session(), await session()]
     const held = await take(one)
     await one.setData?.(held, 'left', call())
-    const waits = other.enqueue?.(request('x'), call())
+    const waits = enqueued(other, request('x'), call())
     await waitFor('it waits', async () => story().includes('waiting x') || null)
     await one.release(held, { keepForMs: 0 }, call())
     const result = await waits

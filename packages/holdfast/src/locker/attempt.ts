@@ -1,0 +1,317 @@
+/**
+ * One attempt to hold a name, from its request to the end of its lease: the call that the engine gets, the one whom it answers, the
+ * waiter that keep-alives list, and the place of the lease in its session. `SessionAttempts` has it under its id.
+ *
+ *   new ──ask──▶ asked ──queued──▶ waiting ──granted──▶ held ──release──▶ releasing ──▶ over
+ *    │            ├──────granted───────────────────────▶ held ──lost, its body runs──▶ lingering ──▶ over
+ *    │            └──refused, failed, given up──▶ over          (also from waiting)
+ *    └──given up──▶ over
+ *
+ * The first of these settles it, and later ones do nothing: an answer, a failure, the deadline, the caller's signal, the closing of
+ * the locker, the loss of its position, the end of its session. Where the engine may still have the claim, or may get it by a
+ * request that lands late, a `Leftover` takes its place in the session until it is abandoned (G6).
+ *
+ * A try that must be repeated (session lost, name busy, engine away) is another attempt under another id (`next`): an answer that
+ * comes late to the first cannot be taken for one to the second.
+ */
+import { onAborted } from '../base/aborting.ts'
+import { Cancellation } from '../base/cancellation.ts'
+import type { Timer } from '../base/clock.ts'
+import { AcquireTimeoutError, ClosedError, outcomeOf, QueueFullError } from '../base/errors.ts'
+import { type AboutAttempt, emit, hasListeners, outcomeOfFailure } from '../base/events.ts'
+import { newAttempt } from '../base/ids.ts'
+import type * as spi from '../spi.ts'
+import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
+import { asHoldfastError, noAnswer } from './call.ts'
+import type { LockerContext } from './context.ts'
+import type { KeptSession } from './keeper.ts'
+import type { LeaseRecord } from './lease.ts'
+
+/** A caller's wish: the request as the engine is told, without the id of an attempt, and the terms of the lease. */
+export interface Wanted {
+  readonly ttlMs: number
+  readonly request: Omit<AcquireRequest, 'attempt'>
+  readonly maxHoldMs: number
+  readonly holdAtLeastMs: number
+  readonly warnHoldMs: number
+  readonly onJeopardy: ((remainingMs: number) => void) | undefined
+}
+
+/** What all attempts of a locker share. */
+export interface AttemptHost {
+  readonly context: LockerContext
+  readonly closing: Cancellation
+}
+
+export type Busy = Extract<AcquireResult, { kind: 'busy' }>
+
+/** The lease; or that the name is busy; or null: its session or its position was lost, or the grant came too late to be of use. */
+export type Outcome = LeaseRecord | Busy | null
+
+/** `trying`: asked for by `tryAcquire`. The keep-alive does not list it, for it has no position. */
+type State = 'new' | 'trying' | 'asked' | 'waiting' | 'held' | 'releasing' | 'lingering' | 'over'
+
+/** The reason of a time-out: the engine has said that the name is taken. Or the last failure. */
+const TAKEN = Symbol('taken')
+
+export class Attempt<F extends Fencing = Fencing> extends Cancellation implements spi.Attempt<F> {
+  readonly wanted: Wanted
+  readonly startMs: number
+  state: State = 'new'
+  lease: LeaseRecord | undefined
+  /** Ended from outside: the caller has gone, or its time is over. */
+  isStopped = false
+  readonly #host: AttemptHost
+  readonly #waitMs: number
+  #signal: AbortSignal | undefined
+  #claim: AcquireRequest | undefined
+  #session: KeptSession<F> | undefined
+  #resolve: (outcome: Outcome | Promise<Outcome>) => void = doNothing
+  #reject: (error: unknown) => void = doNothing
+  #timer: Timer | undefined
+  #untieClosing: () => void
+  #untieSignal: (() => void) | undefined
+  /** Why there is no grant yet: `TAKEN`, the last failure, or undefined while nothing is known. */
+  #whyNot: unknown
+  #eventId: string | undefined
+
+  /**
+   * Throws if the caller has gone. `waitMs` 0: the name is asked for once, and only the limit of a call counts. `before`: the try
+   * that this one repeats, in what is left of the time.
+   */
+  constructor(
+    host: AttemptHost,
+    wanted: Wanted,
+    signal: AbortSignal | undefined,
+    waitMs: number,
+    before?: Attempt<F>,
+  ) {
+    super()
+    const { context, closing } = host
+    if (closing.cancelled) throw new ClosedError()
+    if (signal?.aborted) throw signal.reason
+    this.#host = host
+    this.wanted = wanted
+    this.#signal = signal
+    this.#waitMs = waitMs
+    this.startMs = before?.startMs ?? context.clock.monotonicMs()
+    if (before !== undefined) {
+      this.#whyNot = before.#whyNot
+      this.#eventId = before.#eventId
+    }
+    this.#untieClosing = closing.onCancel(() => this.#stop(closing.reason))
+    if (signal !== undefined) this.#untieSignal = onAborted(signal, ({ reason }) => this.#stop(reason))
+    this.#setDeadline()
+  }
+
+  /** The same once more. */
+  next(): Attempt<F> {
+    const after = new Attempt<F>(this.#host, this.wanted, this.#signal, this.#waitMs, this)
+    this.end()
+    return after
+  }
+
+  get claim(): spi.Claim {
+    return this.#claim as AcquireRequest
+  }
+
+  /** It has, or is about to have, a position in the engine's queue. */
+  get isQueued(): boolean {
+    return this.state === 'asked' || this.state === 'waiting'
+  }
+
+  // --- asking ----------------------------------------------------------------------------------------------
+
+  /** Asks the engine to queue it. Settles with the grant, however long that takes. */
+  enqueueIn(session: KeptSession<F>): Promise<Outcome> {
+    const waitMs = Math.max(0, this.#leftMs)
+    return this.#askIn(session, 'asked', waitMs, (request) =>
+      // `Sessions` has checked that it has the method.
+      (session.engineSession as Required<BackendSession<F>>).enqueue(request, this),
+    )
+  }
+
+  /** Asks the engine once. */
+  tryIn(session: KeptSession<F>): Promise<Outcome> {
+    const { context } = this.#host
+    const { callTimeoutMs: timeoutMs } = context
+    if (this.#waitMs === 0 || timeoutMs < this.#leftMs)
+      this.#setLimit(timeoutMs, () => this.#giveUp(noAnswer(context, { what: this.#what, timeoutMs })))
+    return this.#askIn(session, 'trying', Number.POSITIVE_INFINITY, (request) => {
+      session.engineSession.tryAcquire(request, this).then(
+        (result) => this.#answered(result),
+        (error: unknown) => this.fail(error),
+      )
+    })
+  }
+
+  #askIn(
+    session: KeptSession<F>,
+    state: 'asked' | 'trying',
+    waitMs: number,
+    ask: (request: AcquireRequest) => void,
+  ): Promise<Outcome> {
+    return new Promise((resolve, reject) => {
+      // It may have been stopped in the very moment in which the session was there.
+      if (this.cancelled) throw this.reason
+      const attempt = newAttempt(this.#host.context.random)
+      const request = { ...this.wanted.request, attempt }
+      this.#claim = waitMs < Number.POSITIVE_INFINITY ? { ...request, waitMs } : request
+      this.#resolve = resolve
+      this.#reject = reject
+      this.#session = session
+      this.state = state
+      // Before the request leaves: a keep-alive may bring word of it before its own answer is there.
+      session.attempts.set(attempt, this)
+      try {
+        ask(this.#claim)
+      } catch (error) {
+        // A backend that throws instead of answering is treated alike.
+        this.fail(error)
+      }
+    })
+  }
+
+  /** No more limits and signals: it is over, or its lease is handed out. */
+  end(): void {
+    this.#timer?.cancel()
+    this.#untieClosing()
+    this.#untieSignal?.()
+    // The lease keeps the attempt, and should not keep what its caller has.
+    this.#untieClosing = this.#resolve = this.#reject = doNothing
+    this.#timer = this.#untieSignal = this.#signal = undefined
+  }
+
+  // --- what the engine says --------------------------------------------------------------------------------
+
+  queued(): void {
+    if (this.state !== 'asked') return
+    this.state = 'waiting'
+    this.noteTaken()
+  }
+
+  answer(result: EnqueueResult<F>): void {
+    this.#answered(result)
+  }
+
+  #answered(result: EnqueueResult<F> | AcquireResult<F>): void {
+    const session = this.#settle()
+    if (session === undefined) return
+    if (result.kind === 'granted') {
+      const outcome = session.adopt(this, result.grant)
+      // It is being confirmed, in what is left of the time.
+      if (outcome instanceof Promise) this.#setDeadline()
+      this.#resolve(outcome)
+      return
+    }
+    session.forget(this)
+    if (result.kind === 'session-gone') session.end('session-gone')
+    if (result.kind === 'queue-full') {
+      const { name, maxWaiters = 0 } = this.wanted.request
+      this.#reject(new QueueFullError(name, maxWaiters))
+    } else this.#resolve(result.kind === 'busy' ? result : null)
+  }
+
+  fail(error: unknown): void {
+    const session = this.#settle()
+    if (session === undefined) return
+    if (outcomeOf(error) === 'unknown') session.resolve(this.claim)
+    else session.forget(this)
+    this.#reject(asHoldfastError(this.#host.context, this.#what, error))
+  }
+
+  /** Its position or its session is lost: it is to start again. */
+  lose(): void {
+    const session = this.#settle()
+    if (session === undefined) return
+    this.#resolve(null)
+    this.#leave(session, undefined)
+  }
+
+  // --- given up --------------------------------------------------------------------------------------------
+
+  #stop(reason: unknown): void {
+    this.isStopped = true
+    this.#giveUp(reason)
+  }
+
+  #giveUp(reason: unknown): void {
+    const session = this.#settle()
+    // The caller first: what the backend does on cancellation must not make it wait.
+    this.#reject(reason)
+    if (session === undefined) this.cancel(reason)
+    else this.#leave(session, reason)
+  }
+
+  /** The engine may have it, or get it. */
+  #leave(session: KeptSession<F>, reason: unknown): void {
+    this.cancel(reason)
+    session.resolve(this.claim)
+  }
+
+  /** Its session, if it was asked for and is not settled. From then on it is, and the limit does not count any more. */
+  #settle(): KeptSession<F> | undefined {
+    if (this.state !== 'trying' && !this.isQueued) return undefined
+    this.state = 'over'
+    this.#timer?.cancel()
+    return this.#session
+  }
+
+  #setDeadline(): void {
+    if (this.#waitMs > 0) this.#setLimit(this.#leftMs, () => this.#stop(this.#timeoutError()))
+  }
+
+  /** It also keeps the process alive: a caller waits, however long that is. */
+  #setLimit(ms: number, onOver: () => void): void {
+    this.#timer?.cancel()
+    this.#timer = this.#host.context.clock.setTimer(ms, onOver, { keepsProcessAlive: true })
+  }
+
+  // --- how long, and why not -------------------------------------------------------------------------------
+
+  get waitedMs(): number {
+    return this.#host.context.clock.monotonicMs() - this.startMs
+  }
+
+  get #leftMs(): number {
+    return this.#waitMs - this.waitedMs
+  }
+
+  get #what(): string {
+    return `acquire of "${this.wanted.request.name}"`
+  }
+
+  /** The name was taken only if the engine has said so. */
+  #timeoutError(): unknown {
+    const { context } = this.#host
+    const timeoutMs = this.#waitMs
+    if (this.#whyNot === undefined) return noAnswer(context, { what: this.#what, timeoutMs })
+    return this.#whyNot === TAKEN
+      ? new AcquireTimeoutError(this.wanted.request.name, this.waitedMs)
+      : this.#whyNot
+  }
+
+  /** The engine has said that the name is not free. */
+  noteTaken(): void {
+    this.#whyNot = TAKEN
+    if (hasListeners('waiting')) emit('waiting', { ...this.about, waitMs: this.#waitMs })
+  }
+
+  /** `final`: no further try follows. */
+  noteFailure(error: unknown, final: boolean): void {
+    if (!final) this.#whyNot = error
+    if (!hasListeners('failed')) return
+    const outcome = outcomeOfFailure(error, this.#signal)
+    emit('failed', { ...this.about, error, final, outcome, waitedMs: this.waitedMs })
+  }
+
+  /** For events. The id is made at the first use, and is that of all tries of a call. */
+  get about(): AboutAttempt {
+    const { info, holder, random } = this.#host.context
+    const { name, mode } = this.wanted.request
+    this.#eventId ??= random.id()
+    return { backend: info.name, namespace: info.namespace, name, holder, attemptId: this.#eventId, mode }
+  }
+}
+
+function doNothing(): void {}
