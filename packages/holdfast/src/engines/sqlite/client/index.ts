@@ -11,5 +11,11 @@ export {
   type SqliteStatement,
   sqliteCodes,
 } from './client.ts'
-export { checkFolderOf, openDatabase } from './opening.ts'
+export {
+  checkFolderOf,
+  type FileSystemTypeOf,
+  fileSystemTypeOf,
+  openDatabase,
+  sharedFileSystemOf,
+} from './opening.ts'
 export { ownStep, type TransactionTerms, transact, whileBusy } from './transaction.ts'

@@ -98,8 +98,8 @@ export async function whileBusy<T>(
     try {
       return step()
     } catch (error) {
-      // A constraint that is checked at the end is the effect's own mistake.
-      if (isConstraintViolation(error)) throw error
+      // A refusal is an answer, and a constraint that is checked at the end is the effect's own mistake.
+      if (isHoldfastError(error) || isConstraintViolation(error)) throw error
       if (!isBusy(error)) throw unavailable(database, error, outcome, who)
       // Busy means refused, so even a COMMIT that gives up here has not been applied: it is rolled back.
       if (clock.monotonicMs() - startMs >= LONGEST_BUSY_MS)

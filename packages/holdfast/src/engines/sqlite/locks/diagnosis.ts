@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { quote } from '../../../base/errors.ts'
 import type { Finding } from '../../../spi.ts'
-import type { FileSystemTypeOf } from './file-checks.ts'
+import type { FileSystemTypeOf } from '../client/index.ts'
 import type { Synchronous } from './open.ts'
 
 export interface Diagnosed {

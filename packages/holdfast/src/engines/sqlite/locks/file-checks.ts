@@ -3,45 +3,20 @@
  * process closes any descriptor of it, the system drops all locks that the process has on it, also those of another
  * client, and a neighbour that closes the file then believes to be the last and removes the log under our feet.
  */
-import { accessSync, constants, readFileSync, realpathSync, statfsSync, statSync } from 'node:fs'
+import { accessSync, constants, readFileSync, realpathSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { InvalidArgumentError, quote } from '../../../base/errors.ts'
-import { checkFolderOf } from '../client/index.ts'
+import { checkFolderOf, type FileSystemTypeOf, sharedFileSystemOf } from '../client/index.ts'
 import { foreignFile, readOnly, unusable } from './failures.ts'
 
-/** The numbers by which `statfs` tells file systems that reach beyond this machine (Linux, `magic.h` and others). */
-const sharedFileSystems = new Map<number, string>([
-  [0x6969, 'NFS'],
-  [0x517b, 'SMB'],
-  [0xff534d42, 'CIFS'],
-  [0xfe534d42, 'SMB 2'],
-  [0x01021997, '9p'],
-  [0x5346414f, 'AFS'],
-  [0x6b414653, 'AFS'],
-  [0x73757245, 'Coda'],
-  [0x00c36400, 'Ceph'],
-  [0x0bd00bd0, 'Lustre'],
-  [0x19830326, 'BeeGFS'],
-  [0x47504653, 'GPFS'],
-  [0x7461636f, 'OCFS2'],
-  [0x01161970, 'GFS2'],
-  [0x65735546, 'FUSE'],
-  [0x786f4256, 'VirtualBox shared folders'],
-  [0xbacbacbc, 'VMware shared folders'],
-])
-
 const SMALLEST_DATABASE_BYTES = 512
-
-export type FileSystemTypeOf = (folder: string) => number
-
-export const fileSystemTypeOf: FileSystemTypeOf = (folder) => statfsSync(folder).type >>> 0
 
 /** Returns the absolute path, or throws a typed error that says what is wrong with it. */
 export function checkFile(path: string, typeOf: FileSystemTypeOf): string {
   const file = resolve(path)
   const folder = checkFolderOf(file)
-  // Elsewhere the numbers mean other things; there it is an assumption, and `info.assumptions` says so.
-  const shared = process.platform === 'linux' ? sharedFileSystems.get(typeOf(folder)) : undefined
+  // Elsewhere than on Linux it is an assumption, and `info.assumptions` says so.
+  const shared = sharedFileSystemOf(folder, typeOf)
   if (shared !== undefined)
     throw unusable(
       folder,

@@ -13,10 +13,10 @@
 import { realpathSync, statSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import type { Random } from '../../../base/ids.ts'
-import { isBusy, openDatabase } from '../client/index.ts'
+import { type FileSystemTypeOf, isBusy, openDatabase } from '../client/index.ts'
 import { LOG_TRIGGERS } from './event-log.ts'
 import { openingFailure, unusable } from './failures.ts'
-import { checkFile, type FileSystemTypeOf } from './file-checks.ts'
+import { checkFile } from './file-checks.ts'
 import type { MachineIdentity } from './machine.ts'
 import { ensureSchema } from './schema.ts'
 

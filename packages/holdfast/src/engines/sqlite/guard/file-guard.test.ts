@@ -1,0 +1,266 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, test } from 'vitest'
+import { fence } from '../../../../test/guard-table.ts'
+import { newSeed } from '../../../../test/seed.ts'
+import { describeGuard, type GuardWorld } from '../../../testing/describe-guard.ts'
+import { createFakeClock } from '../../../testing/fake-clock.ts'
+import { seededRandom } from '../../../testing/seeded-random.ts'
+import { type FileGuard, type Files, fileGuard } from './file-guard.ts'
+
+const folders: string[] = []
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true })
+})
+
+function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'holdfast-files-'))
+  folders.push(folder)
+  return folder
+}
+
+const stored = (folder: string, file: string) =>
+  existsSync(join(folder, file)) ? readFileSync(join(folder, file), 'utf8') : undefined
+const textOf = (bytes: Uint8Array | null) => (bytes === null ? undefined : Buffer.from(bytes).toString())
+const stagedIn = (folder: string) =>
+  readdirSync(join(folder, '.holdfast')).filter((name) => name.startsWith('.t'))
+
+async function createWorld(): Promise<GuardWorld<Files>> {
+  const folder = newFolder()
+  const clock = createFakeClock()
+  let guards: FileGuard[] = []
+  const closeAll = async () => {
+    for (const guard of guards) await guard.close()
+    guards = []
+  }
+  return {
+    async guard(options) {
+      const guard = fileGuard({ ...options, folder, clock })
+      guards.push(guard)
+      return guard
+    },
+    read: async (files, key) => textOf(await files.read(key)),
+    write: (files, key, value) => files.write(key, value),
+    stored: async (key) => stored(folder, key),
+    transaction: async (_guard, body) => body({} as Files),
+    outsideTransaction: async () => ({}) as Files,
+    passTime: (ms) => clock.advance(ms),
+    reopen: closeAll,
+    close: closeAll,
+  }
+}
+
+const noTransaction =
+  'renames are no transaction of the user’s: `enter` is UNSUPPORTED, and all proofs go to `run` at once'
+describeGuard({
+  name: 'fileGuard',
+  describe,
+  test,
+  createWorld,
+  except: ['D110', 'D111', 'D112', 'D113', 'D114', 'D115', 'D116', 'D130'].map((rule) => ({
+    rule,
+    why: noTransaction,
+  })),
+})
+
+describe('fileGuard', () => {
+  test('several files of one run are written, with their permissions, and nothing is left beside them', async () => {
+    const folder = newFolder()
+    mkdirSync(join(folder, 'sub'))
+    writeFileSync(join(folder, 'a'), 'old', { mode: 0o640 })
+    await using guard = fileGuard({ folder })
+    await guard.run(fence(1n), async (files) => {
+      await files.write('a', 'first try')
+      await files.write('a', 'new')
+      await files.write('sub/b', new Uint8Array([1, 2]))
+      assert.equal(textOf(await files.read('a')), 'new')
+      assert.equal(await files.read('none'), null)
+      assert.equal(stored(folder, 'a'), 'old')
+    })
+    assert.deepEqual([stored(folder, 'a'), stored(folder, 'sub/b')], ['new', '\x01\x02'])
+    assert.deepEqual(stagedIn(folder), [])
+  })
+
+  test('T40 a read shuts out an older holder, also one that has staged its write', async () => {
+    const folder = newFolder()
+    await using old = fileGuard({ folder })
+    await using young = fileGuard({ folder })
+    const stale = old.run(fence(1n), async (files) => {
+      await files.write('a', 'stale')
+      await young.run(fence(2n), (of) => of.read('a'))
+    })
+    await assert.rejects(stale, { code: 'FENCE_STALE' })
+    assert.equal(stored(folder, 'a'), undefined)
+    assert.deepEqual(stagedIn(folder), [])
+  })
+
+  test('what was read is of one state: a newer holder, or another run of the same, is noticed', async () => {
+    const folder = newFolder()
+    await using one = fileGuard({ folder })
+    await using two = fileGuard({ folder })
+    const during = (writer: bigint, write: string | null) =>
+      one.run(fence(5n), async (files) => {
+        await files.read('a')
+        await two.run(fence(writer), (of) => of.write('a', 'meanwhile'))
+        if (write !== null) await files.write('a', write)
+      })
+    await assert.rejects(during(5n, 'lost update'), { code: 'CONFLICT' })
+    await assert.rejects(during(5n, null), { code: 'CONFLICT' })
+    assert.equal(stored(folder, 'a'), 'meanwhile')
+    await assert.rejects(during(6n, null), { code: 'FENCE_STALE' })
+  })
+
+  test('a frozen effect blocks nobody', async () => {
+    const folder = newFolder()
+    await using frozen = fileGuard({ folder })
+    await using other = fileGuard({ folder })
+    const gate = Promise.withResolvers<void>()
+    const run = frozen.run(fence(1n), async (files) => {
+      await files.write('a', 'late')
+      await gate.promise
+    })
+    await other.run(fence(2n), (files) => files.write('a', 'newer'))
+    gate.resolve()
+    await assert.rejects(run, { code: 'FENCE_STALE' })
+    assert.equal(stored(folder, 'a'), 'newer')
+  })
+
+  test('staged files of the dead go after a day, and those of others stay', async () => {
+    const folder = newFolder()
+    await (await fileGuard({ folder })).close()
+    for (const [name, ageS] of [
+      ['.told', 90_000],
+      ['.tyoung', 60],
+    ] as const) {
+      writeFileSync(join(folder, '.holdfast', name), 'x')
+      utimesSync(join(folder, '.holdfast', name), Date.now() / 1_000 - ageS, Date.now() / 1_000 - ageS)
+    }
+    await using guard = fileGuard({ folder })
+    await guard.run(fence(1n), () => {})
+    assert.deepEqual(stagedIn(folder), ['.tyoung'])
+  })
+
+  test('a path outside of the folder, or that leads out of it, is refused', async () => {
+    const folder = newFolder()
+    const outside = newFolder()
+    symlinkSync(outside, join(folder, 'link'))
+    symlinkSync(join(outside, 'file'), join(folder, 'file'))
+    mkdirSync(join(folder, 'sub'))
+    await using guard = fileGuard({ folder })
+    const bad = [
+      '',
+      '.',
+      '..',
+      '../x',
+      '/etc/passwd',
+      'sub',
+      'sub/..',
+      'link/x',
+      'file',
+      'none/x',
+      'a\0b',
+      '.holdfast/marks.db',
+      'sub/../../x',
+      5,
+    ]
+    for (const path of bad) {
+      const refused = { code: 'INVALID_ARGUMENT' }
+      await assert.rejects(
+        guard.run(fence(1n), (files) => files.write(path as string, 'x')),
+        refused,
+        String(path),
+      )
+      await assert.rejects(
+        guard.run(fence(1n), (files) => files.read(path as string)),
+        refused,
+        String(path),
+      )
+    }
+    await assert.rejects(
+      guard.run(fence(1n), (files) => files.write('a', 5 as never)),
+      { code: 'INVALID_ARGUMENT' },
+    )
+    assert.deepEqual(readdirSync(outside), [])
+    assert.throws(() => fileGuard({ folder, path: 'x' } as never), { code: 'INVALID_ARGUMENT' })
+    assert.throws(() => fileGuard({ folder: join(folder, 'none') }), { code: 'INVALID_ARGUMENT' })
+    await assert.rejects(guard.enter({} as Files, fence(1n)), { code: 'UNSUPPORTED' })
+    await guard.close()
+    await assert.rejects(
+      guard.run(fence(1n), () => {}),
+      { code: 'CLOSED' },
+    )
+  })
+})
+
+describe('T94 a process that is killed', () => {
+  const program = join(import.meta.dirname, '../../../../test/sqlite/children/file-writer.ts')
+  /** Writes the token into the files a and b, and dies at that step; its last one if there are not so many. */
+  const write = (folder: string, token: number, step: number) => {
+    const { signal, status, stderr } = spawnSync(process.execPath, [
+      '--disable-warning=ExperimentalWarning',
+      program,
+      folder,
+      `${token}`,
+      `${step}`,
+    ])
+    if (signal !== 'SIGKILL' && status !== 0) assert.fail(String(stderr))
+    return signal === 'SIGKILL'
+  }
+
+  test('at every step leaves the old content with the old mark, or the new with the new', async () => {
+    let dead = 0
+    for (let step = 1, isKilled = true; isKilled; step++) {
+      const folder = newFolder()
+      await using guard = fileGuard({ folder })
+      await guard.run(fence(1n), async (files) => {
+        await files.write('a', '1')
+        await files.write('b', '1')
+      })
+      isKilled = write(folder, 2, step)
+      if (isKilled) dead++
+      const mark = (await guard.highest('n'))?.token
+      const isCommitted = mark === 2n
+      const seen = await guard.run(fence(3n), async (files) => [
+        textOf(await files.read('a')),
+        textOf(await files.read('b')),
+      ])
+      assert.deepEqual(seen, isCommitted ? ['2', '2'] : ['1', '1'], `killed at step ${step}, mark ${mark}`)
+      assert.deepEqual([stored(folder, 'a'), stored(folder, 'b')], seen)
+      await guard.run(fence(3n), (files) => files.write('a', '3'))
+      assert.equal(stored(folder, 'a'), '3')
+    }
+    assert.ok(dead >= 12, `there were ${dead} steps`)
+  })
+
+  test('at random steps, again and again in one folder, never leaves content that is older than the mark', async () => {
+    const seed = newSeed()
+    const random = seededRandom(seed)
+    const folder = newFolder()
+    let committed = '0'
+    let token = 0
+    for (let trial = 0; trial < 15; trial++) {
+      write(folder, ++token, 1 + Math.floor(random.fraction() * 16))
+      await using guard = fileGuard({ folder })
+      const mark = (await guard.highest('n'))?.token ?? 0n
+      if (mark === BigInt(token)) committed = `${token}`
+      const seen = await guard.run(fence(BigInt(++token)), async (files) => [
+        textOf(await files.read('a')) ?? '0',
+        textOf(await files.read('b')) ?? '0',
+      ])
+      assert.deepEqual(seen, [committed, committed], `seed ${seed}, trial ${trial}`)
+    }
+  })
+})

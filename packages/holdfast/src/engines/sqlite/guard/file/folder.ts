@@ -1,0 +1,207 @@
+/** A folder whose files are guarded: its paths, its staged files, and renames that survive a power cut. */
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import { open } from 'node:fs/promises'
+import { dirname, join, relative, resolve, sep } from 'node:path'
+import type { DatabaseSync } from 'node:sqlite'
+import {
+  BackendUnavailableError,
+  InvalidArgumentError,
+  messageOf,
+  quote,
+  UnsupportedError,
+} from '../../../../base/errors.ts'
+import { openDatabase, ownStep, sharedFileSystemOf } from '../../client/index.ts'
+
+/** Paths relative to the folder: it may be moved between a crash and the redo. */
+export interface Rename {
+  readonly from: string
+  readonly to: string
+}
+
+const OWN_FOLDER = '.holdfast'
+
+export class GuardedFolder {
+  readonly #root: string
+  readonly #onStep: (step: string) => void
+
+  /** `onStep`: for tests, which end the process at each step. */
+  constructor(folder: unknown, onStep: (step: string) => void = () => {}) {
+    if (typeof folder !== 'string' || !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
+      throw new InvalidArgumentError('folder', 'must be the path of a folder that exists.')
+    this.#root = realpathSync(folder)
+    const shared = sharedFileSystemOf(this.#root)
+    if (shared !== undefined)
+      throw new UnsupportedError(
+        `The guard cannot use ${quote(folder)}: it is on a shared file system (${shared}), on which the locks of SQLite do not ` +
+          'reach from one machine to another. Use a local disk, or keep the files in an object store.',
+      )
+    this.#onStep = onStep
+  }
+
+  step(name: string): void {
+    this.#onStep(name)
+  }
+
+  openMarks(): DatabaseSync {
+    const own = join(this.#root, OWN_FOLDER)
+    return ownStep(own, () => {
+      mkdirSync(own, { recursive: true })
+      syncFolder(this.#root)
+      if (statSync(own).dev !== statSync(this.#root).dev)
+        throw new UnsupportedError(
+          `${quote(own)} must be on the same file system as its folder, so that files can be renamed.`,
+        )
+      return openDatabase(join(own, 'marks.db'))
+    })
+  }
+
+  /** The path of a file of the user's, relative to the folder. Neither it nor what it passes through may lead elsewhere. */
+  check(path: unknown): string {
+    if (typeof path !== 'string' || path === '' || path.includes('\0'))
+      throw new InvalidArgumentError('path', 'must be the path of a file.')
+    const target = resolve(this.#root, path)
+    const parent = dirname(target)
+    if (!statSync(parent, { throwIfNoEntry: false })?.isDirectory())
+      throw new InvalidArgumentError('path', `must be in a folder that exists: ${quote(path)} is not.`)
+    const real = realpathSync(parent)
+    const isInside = real === this.#root || real.startsWith(this.#root + sep)
+    const found = lstatSync(target, { throwIfNoEntry: false })
+    const isFile = found === undefined || found.isFile()
+    if (
+      !isInside ||
+      target === this.#root ||
+      !isFile ||
+      relative(this.#root, join(real, 'x')).startsWith(OWN_FOLDER + sep)
+    )
+      throw new InvalidArgumentError(
+        'path',
+        `must name a file in the folder of the guard: ${quote(path)} does not.`,
+      )
+    return relative(this.#root, target)
+  }
+
+  content(path: string): Buffer | null {
+    try {
+      return readFileSync(this.#absolute(path))
+    } catch (error) {
+      if (isMissing(error)) return null
+      throw unavailable(path, error, 'not-applied')
+    }
+  }
+
+  stagingPath(name: string): string {
+    return join(OWN_FOLDER, `.${name}`)
+  }
+
+  async stage({ from, to }: Rename, content: string | Uint8Array): Promise<void> {
+    if (typeof content !== 'string' && !(content instanceof Uint8Array))
+      throw new InvalidArgumentError('content', 'must be text or bytes.')
+    const mode = statSync(this.#absolute(to), { throwIfNoEntry: false })?.mode
+    try {
+      const file = await open(this.#absolute(from), 'wx')
+      try {
+        if (mode !== undefined) await file.chmod(mode & 0o777)
+        await file.writeFile(content)
+        this.step('staged')
+        await file.sync()
+      } finally {
+        await file.close()
+      }
+    } catch (error) {
+      throw unavailable(to, error, 'not-applied')
+    }
+    this.step('synced')
+  }
+
+  syncStaged(renames: readonly Rename[]): void {
+    if (renames.length > 0) syncFolder(join(this.#root, OWN_FOLDER))
+    this.step('folder synced')
+  }
+
+  assertStaged(from: string): void {
+    if (!existsSync(this.#absolute(from)))
+      throw new BackendUnavailableError(
+        'files',
+        'a staged file has vanished, so nothing was written',
+        'not-applied',
+      )
+  }
+
+  /** Those that were done before, also by another process, are found done. */
+  apply(renames: readonly Rename[]): void {
+    for (const { from, to } of renames) {
+      try {
+        renameSync(this.#absolute(from), this.#absolute(to))
+      } catch (error) {
+        if (!isMissing(error) || existsSync(this.#absolute(from))) throw error
+      }
+      this.step('renamed')
+    }
+    for (const folder of new Set(renames.map(({ to }) => dirname(this.#absolute(to))))) syncFolder(folder)
+  }
+
+  /** After the commit: what fails now is done by whoever comes next. */
+  applyOwn(renames: readonly Rename[]): void {
+    try {
+      this.apply(renames)
+    } catch (error) {
+      throw unavailable('the folder', error, 'unknown')
+    }
+    this.step('applied')
+  }
+
+  discard(renames: readonly Rename[]): void {
+    for (const { from } of renames) rmSync(this.#absolute(from), { force: true })
+  }
+
+  removeOrphans(committed: ReadonlySet<string>, untilMs: number): void {
+    for (const name of readdirSync(join(this.#root, OWN_FOLDER))) {
+      const path = join(OWN_FOLDER, name)
+      const found = name.startsWith('.t')
+        ? statSync(this.#absolute(path), { throwIfNoEntry: false })
+        : undefined
+      if (found !== undefined && !committed.has(path) && found.mtimeMs < untilMs)
+        this.discard([{ from: path, to: '' }])
+    }
+  }
+
+  #absolute(path: string): string {
+    return join(this.#root, path)
+  }
+}
+
+/** Without it a rename may be lost in a power cut. Windows has no such call, and keeps renames in its journal. */
+function syncFolder(path: string): void {
+  if (process.platform === 'win32') return
+  const folder = openSync(path, 'r')
+  try {
+    fsyncSync(folder)
+  } finally {
+    closeSync(folder)
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as { code?: string }).code === 'ENOENT'
+}
+
+function unavailable(
+  path: string,
+  cause: unknown,
+  outcome: 'not-applied' | 'unknown',
+): BackendUnavailableError {
+  return new BackendUnavailableError('files', `${quote(path)}: ${messageOf(cause)}`, outcome, { cause })
+}
