@@ -28,8 +28,8 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/redis/guard': 1_165,
   'engines/redis/locks': 3_385,
   'engines/redis/redlock': 2_469,
-  'engines/sqlite/client': 283,
-  'engines/sqlite/guard': 376,
+  'engines/sqlite/client': 319,
+  'engines/sqlite/guard': 922,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 816,
@@ -39,7 +39,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_442,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 49_831,
+  'whole library': 50_387,
 }
 
 export interface Part {
