@@ -49,20 +49,20 @@ export const schemaBugs: readonly SchemaBug[] = [
     edits: [
       {
         file: `${sql}/claims.ts`,
-        find: '  v_logged text;\n',
+        find: '  v_logged text;\nBEGIN',
         replaceBy: `  v_logged text;
   v_early bigint := nextval('"early".tokens');
-  v_pause text := CASE WHEN p_requests[1].op = 'g' THEN pg_sleep(0.001)::text END;
-`,
+  v_pause text := pg_sleep(0.001)::text;
+BEGIN`,
       },
       {
         file: `${sql}/claims.ts`,
         find: `r.session, nextval('"early".tokens'), r.mode, r.weight, r.capacity,
         r.ms, clock_timestamp(), r.text, n.data, r.owner
-      FROM (SELECT v_one`,
+      FROM (SELECT p_name`,
         replaceBy: `r.session, v_early, r.mode, r.weight, r.capacity,
         r.ms, clock_timestamp(), r.text, n.data, r.owner
-      FROM (SELECT v_one`,
+      FROM (SELECT p_name`,
       },
     ],
     foundBy: { test: `${tests}/locking.test.ts` },

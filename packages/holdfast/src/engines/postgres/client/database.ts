@@ -1,8 +1,8 @@
 /**
  * One way to speak to PostgreSQL through whatever client people have.
  *
- * - Statements are parameterised and have no name, and nothing is kept in the server's session: that is what works
- *   behind a pooler in transaction mode.
+ * - Statements are parameterised. Those with a name may be kept by the server, and go without one as soon as it does not know a name:
+ *   nothing else is kept in its session, so that all works behind a pooler in transaction mode.
  * - Every failure is a `BackendUnavailableError` with an honest outcome, or an `UnsupportedError` if trying again cannot
  *   help: a right, a table or a password that is missing. An `error` event of a connection that this
  *   layer touches never goes without a listener, which would end the process (T51, unheard errors).
@@ -16,8 +16,11 @@ import type { NativeTransaction, Parameter, PgPool, PostgresClient, PostgresJs, 
 export interface QueryOptions {
   /** When it aborts, the call settles with an unknown outcome; the connection is given up if the client can do that. */
   readonly signal?: AbortSignal
-  /** Only on a dedicated connection: the name under which the server keeps the statement, which must always be the same. */
-  readonly name?: string
+  /**
+   * The name under which the server keeps the statement, with `pg`. It must belong to this text in all processes: behind a pooler
+   * another one may have given it to the server.
+   */
+  readonly name?: string | undefined
 }
 
 /** Runs one statement at a time. */
@@ -85,15 +88,17 @@ export interface DatabaseOptions {
    * a client of postgres.js cannot make another. Default false.
    */
   readonly spare?: boolean
+  /** Whether names of statements are used. Only with `pg`: a client of postgres.js has an option of its own. Default true. */
+  readonly prepare?: boolean
   readonly clock?: Clock
 }
 
 export function postgresDatabase(
   client: PostgresClient,
-  { backend = 'postgres', spare = false, clock = systemClock }: DatabaseOptions = {},
+  { backend = 'postgres', spare = false, prepare = true, clock = systemClock }: DatabaseOptions = {},
 ): PostgresDatabase {
   if (isPostgresJs(client)) return new PostgresJsDatabase(client, backend)
-  if (isPgPool(client)) return new PgDatabase(client, backend, clock, spare)
+  if (isPgPool(client)) return new PgDatabase(client, { backend, clock, spare, prepare })
   throw new InvalidArgumentError('client', "must be a Pool of 'pg' or a client of 'postgres' (postgres.js).")
 }
 

@@ -15,6 +15,7 @@ import { ClosedError } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { withLimit } from '../../../base/within.ts'
 import type {
+  DatabaseOptions,
   DedicatedConnection,
   ListenEvents,
   Listener,
@@ -24,6 +25,7 @@ import type {
   TransactionOptions,
   TransactionWork,
 } from './database.ts'
+import { sqlStateOf } from './failures.ts'
 import { quoteIdentifier } from './identifiers.ts'
 import { endedAsIdle, isEndedAsIdle, limitIdleSql } from './idle-limit.ts'
 import { giveBack, runStatement, stateOf } from './pg-connection.ts'
@@ -32,6 +34,12 @@ import { PgLender } from './pg-lender.ts'
 import type { Parameter, PgPool, PgPoolClient, Row } from './types.ts'
 
 const CANCEL_WITHIN_MS = 1_000
+
+/** The name of a statement is unknown to the server, or taken. */
+function isUnkept(error: unknown): boolean {
+  const state = sqlStateOf(error instanceof Error ? error.cause : undefined)
+  return state === '26000' || state === '42P05'
+}
 
 export class PgDatabase implements PostgresDatabase {
   readonly client = 'pg'
@@ -42,12 +50,23 @@ export class PgDatabase implements PostgresDatabase {
   readonly #closing = new AbortController()
   readonly #lender: PgLender
   readonly #hasSpare: boolean
+  /** Until the server does not know a name that it was told, or has it from another client: then a pooler shares its sessions. */
+  #keepsStatements: boolean
 
-  constructor(pool: PgPool, backend: string, clock: Clock, hasSpare: boolean) {
+  constructor(
+    pool: PgPool,
+    {
+      backend,
+      clock,
+      spare,
+      prepare,
+    }: Required<Pick<DatabaseOptions, 'backend' | 'clock' | 'spare' | 'prepare'>>,
+  ) {
     this.#pool = pool
     this.#backend = backend
     this.#clock = clock
-    this.#hasSpare = hasSpare
+    this.#hasSpare = spare
+    this.#keepsStatements = prepare
     this.#lender = new PgLender(pool, backend, clock)
   }
 
@@ -62,7 +81,13 @@ export class PgDatabase implements PostgresDatabase {
   ): Promise<readonly Row[]> {
     const { signal } = options
     const client = await (this.#hasSpare ? this.#lender.connectOrSpare(signal) : this.#lender.connect(signal))
+    const name = this.#keepsStatements ? options.name : undefined
     try {
+      return await runStatement(client, this.#backend, text, parameters, signal, name)
+    } catch (error) {
+      if (name === undefined || !isUnkept(error)) throw error
+      // The server refused it before it ran, so to send it again does nothing twice.
+      this.#keepsStatements = false
       return await runStatement(client, this.#backend, text, parameters, signal)
     } finally {
       giveBack(client)

@@ -2,6 +2,7 @@
 
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
+import { InvalidArgumentError } from '../../../base/errors.ts'
 import { type Random, systemRandom } from '../../../base/ids.ts'
 import { checkKnownOptions, checkNumber } from '../../../base/options.ts'
 import { checkIdentity } from '../../../kit/backend-kit.ts'
@@ -25,6 +26,11 @@ export interface PostgresOptions {
   readonly schema?: string
   /** Whether it may create the schema. Default: true. `postgresSchema()` has the SQL, to apply it yourself. */
   readonly createSchema?: boolean
+  /**
+   * Only with `pg`: whether frequent statements have a name, so that a connection prepares them once. Behind a pooler that does not
+   * keep them, Holdfast finds out and goes without. `false`: for a proxy that ties a client to one connection because of them. Default: true.
+   */
+  readonly prepare?: boolean
   readonly clock?: Clock
   readonly random?: Random
   readonly namespace?: string
@@ -45,6 +51,7 @@ const knownOptions = [
   'client',
   'schema',
   'createSchema',
+  'prepare',
   'clock',
   'random',
   'namespace',
@@ -66,8 +73,10 @@ export async function openPostgres(
   const pollMs = checkNumber('pollMs', options.pollMs ?? defaults.pollMs, { min: 1, max: 60_000 })
 
   const { schemaSql: sql, end, connectMs = defaults.callTimeoutMs } = surroundings
+  const { prepare = true } = options
+  if (typeof prepare !== 'boolean') throw new InvalidArgumentError('prepare', 'must be true or false.')
   // A client of our own has no transactions of the user's.
-  const database = postgresDatabase(options.client, { spare: end === undefined })
+  const database = postgresDatabase(options.client, { spare: end === undefined, prepare })
   try {
     const terms = { backend: 'postgres', clock, limitMs: connectMs + defaults.callTimeoutMs }
     const made = { create, ...(sql !== undefined && { sql }) }

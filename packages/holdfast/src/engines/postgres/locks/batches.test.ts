@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { callWith } from '../../../base/aborting.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
+import type { Parameter } from '../client/index.ts'
 import { type AnswerRow, openBatches, type Request } from './batches.ts'
 
 const never = callWith()
@@ -109,8 +110,8 @@ function stand() {
   const clock = createFakeClock()
   const batches = openBatches({
     clock,
-    send: (requests, { signal }) => {
-      const made = new Sent(requests, signal)
+    send: (statement, parameters, { signal }) => {
+      const made = new Sent(statement, parameters, signal)
       sent.push(made)
       return made.rows.promise
     },
@@ -125,10 +126,14 @@ class Sent {
   readonly attempts: readonly string[]
   readonly signal: AbortSignal
 
-  constructor(requests: string, signal: AbortSignal) {
+  constructor(statement: string, parameters: readonly Parameter[], signal: AbortSignal) {
     this.signal = signal
-    const records = requests.replaceAll('\\', '').matchAll(/\(\w,[^,]*,([^,]*),/g)
-    this.attempts = [...records].map(([, attempt]) => String(attempt))
+    const records = String(parameters[0])
+      .replaceAll('\\', '')
+      .matchAll(/\(\w,[^,]*,([^,]*),/g)
+    // A request that is alone has its name and its attempt as parameters.
+    this.attempts =
+      statement === 'apply' ? [...records].map(([, attempt]) => String(attempt)) : [String(parameters[1])]
   }
 
   answer(rows: readonly AnswerRow[]): void {

@@ -8,6 +8,8 @@ import type { Clock } from '../../../base/clock.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { Lane } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
+import type { Parameter } from '../client/index.ts'
+import { acquireFields, releaseFields } from './sql/claims.ts'
 import { REQUEST } from './sql/tables.ts'
 
 type Value<Type> = Type extends 'text' ? string : Type extends 'boolean' ? boolean : number
@@ -34,11 +36,24 @@ export type AnswerRow = readonly [
 
 export interface BatchesOptions {
   readonly clock: Clock
-  /** Rows for waiters are not among those that it answers. */
-  readonly send: (requests: string, call: Call) => Promise<readonly AnswerRow[]>
+  /** Sends a statement with the parameters after its first two. Rows for waiters are not among those that it answers. */
+  readonly send: (
+    statement: 'apply' | 'applyAcquire' | 'applyRelease',
+    parameters: readonly Parameter[],
+    call: Call,
+  ) => Promise<readonly AnswerRow[]>
 }
 
 export function openBatches({ clock, send }: BatchesOptions): Lane<Request, AnswerRow> {
+  const sendAll = (requests: readonly Request[], call: Call) =>
+    send('apply', [`{${requests.map(requestLiteral).join(',')}}`], call)
+  const sendOne = (request: Request, call: Call) => {
+    const valuesOf = (fields: typeof acquireFields) => fields.map((field) => request[field] ?? null)
+    if (request.op === 'g') return send('applyAcquire', valuesOf(acquireFields), call)
+    return request.op === 'r' && request.ms === 0
+      ? send('applyRelease', valuesOf(releaseFields), call)
+      : sendAll([request], call)
+  }
   return new Lane<Request, AnswerRow>({
     backend: 'postgres',
     clock,
@@ -55,7 +70,9 @@ export function openBatches({ clock, send }: BatchesOptions): Lane<Request, Answ
     // A caller that gave up often tries again at once: then both leave together.
     isPatient: ({ op }) => op === 'a',
     send: async (requests, call) => {
-      const rows = await send(`{${requests.map(requestLiteral).join(',')}}`, call)
+      const rows = await (requests.length === 1
+        ? sendOne(requests[0] as Request, call)
+        : sendAll(requests, call))
       const byKey = new Map<string, AnswerRow>()
       for (const row of rows) byKey.set(row[0] + row[1], row)
       return requests.map(({ op, attempt }) => byKey.get(op + attempt) ?? missing)

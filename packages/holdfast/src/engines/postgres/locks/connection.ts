@@ -18,7 +18,7 @@ import {
 import { type AnswerRow, openBatches, type Request } from './batches.ts'
 import { Notifications } from './notifications.ts'
 import { wrongIsolation } from './schema.ts'
-import { type Statements, statementsFor } from './statements.ts'
+import { namesOf, type Statements, statementsFor } from './statements.ts'
 import { PostgresWaitingRoom } from './waiting-room.ts'
 import { Watchers } from './watch.ts'
 
@@ -34,7 +34,15 @@ export interface ConnectionOptions {
 }
 
 /** Statements that answer with rows as in `sql/claims.ts`. Their first two parameters are the namespace and the channel. */
-export type RowStatement = 'apply' | 'endSession' | 'look' | 'forceRelease' | 'resize' | 'forget'
+export type RowStatement =
+  | 'apply'
+  | 'applyAcquire'
+  | 'applyRelease'
+  | 'endSession'
+  | 'look'
+  | 'forceRelease'
+  | 'resize'
+  | 'forget'
 
 const MOST_SWEEPS_AT_ONCE = 20
 /** Each leaves a row behind, which is of no use a minute after the name has opened. */
@@ -56,6 +64,7 @@ export class Connection {
   readonly room: PostgresWaitingRoom
   readonly watchers: Watchers
   readonly sql: Statements
+  readonly #names: ReadonlyMap<string, string>
   /** Where this process listens. */
   readonly #channel: string
   readonly #options: ConnectionOptions
@@ -76,6 +85,7 @@ export class Connection {
     this.clock = clock
     this.#lifetime = new Lifetime('postgres', clock)
     this.sql = statementsFor(options.schema)
+    this.#names = namesOf(this.sql)
     this.room = new PostgresWaitingRoom({
       clock,
       random,
@@ -88,9 +98,9 @@ export class Connection {
     })
     this.#batches = openBatches({
       clock,
-      send: (requests, call) => {
+      send: (statement, parameters, call) => {
         statistics.batches++
-        return this.rows(call, 'apply', [requests])
+        return this.rows(call, statement, parameters)
       },
     })
     this.watchers = new Watchers({
@@ -147,7 +157,10 @@ export class Connection {
     this.statistics.statements++
     this.statistics.inFlight++
     try {
-      return await this.#options.database.query(text, parameters, { signal: call.signal })
+      return await this.#options.database.query(text, parameters, {
+        signal: call.signal,
+        name: this.#names.get(text),
+      })
     } catch (error) {
       // A grant to a waiter of this process may be in the answer that got lost.
       if (outcomeOf(error) === 'unknown') this.room.lookAtAll()

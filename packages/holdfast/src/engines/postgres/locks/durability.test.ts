@@ -254,7 +254,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
       taking.catch(() => {})
       await until('it waits for the standby', async () => {
         const { rows } = await operator.query(
-          "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%apply(%'",
+          "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%apply%'",
         )
         return rows.length > 0
       })

@@ -90,7 +90,7 @@ describe.runIf(wanted('postgres'))('postgres', () => {
     })
     const tried = taker.tryAcquire(exclusive('x'), call())
     // With the rule it waits for the holder's row; without it, it has an answer at once.
-    await Promise.race([tried, until('the taker waits', () => isWaiting(operator, 'apply'))])
+    await Promise.race([tried, until('the taker waits', () => isWaiting(operator, 'apply_acquire'))])
     await operator.query('SELECT pg_advisory_unlock(1, 1)')
     const [keptKind, triedKind] = [(await kept).kind, (await tried).kind]
     return Number(keptKind === 'alive') + Number(triedKind === 'granted')

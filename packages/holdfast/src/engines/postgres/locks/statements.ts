@@ -1,9 +1,14 @@
-/** Every statement. All are parameterised and have no name; what could be large or renamed comes back as text. */
-
+/** Every statement. All are parameterised; what could be large or renamed comes back as text. */
+import { hash } from 'node:crypto'
 import { ID_LENGTH } from '../../../base/ids.ts'
 import { quoteIdentifier } from '../client/index.ts'
+import { acquireFields, releaseFields } from './sql/claims.ts'
 
 export type Statements = ReturnType<typeof statementsFor>
+
+/** After the namespace and the channel. */
+const places = (fields: readonly string[]) =>
+  ['', '', ...fields].map((_, index) => `$${index + 1}`).join(', ')
 
 export function statementsFor(schema: string) {
   const s = quoteIdentifier(schema)
@@ -14,6 +19,9 @@ export function statementsFor(schema: string) {
   return {
     /** namespace, channel, requests */
     apply: `SELECT ${s}.apply($1, $2, $3)`,
+    /** namespace, channel, the fields of one request */
+    applyAcquire: `SELECT ${s}.apply_acquire(${places(acquireFields)})`,
+    applyRelease: `SELECT ${s}.apply_release(${places(releaseFields)})`,
     /** namespace, id, holder, ttl */
     openSession: `SELECT no::text, ttl_ms::text
       FROM ${s}.open_session($1::text, $2::text, $3::text, $4::text::double precision)`,
@@ -58,4 +66,10 @@ export function statementsFor(schema: string) {
     sessions: `SELECT left(id, ${ID_LENGTH}), holder, ttl_ms::text, ${leftMs} FROM ${s}.sessions
       WHERE namespace = $1::text AND id > $2::text AND ${alive} ORDER BY id LIMIT $3::text::integer`,
   }
+}
+
+/** Statements that are sent all the time: names for them, by their text. The same text has the same name in all processes. */
+export function namesOf(sql: Statements): ReadonlyMap<string, string> {
+  const frequent = [sql.apply, sql.applyAcquire, sql.applyRelease, sql.keepAlive]
+  return new Map(frequent.map((text) => [text, `holdfast_${hash('sha256', text).slice(0, 24)}`]))
 }
