@@ -39,7 +39,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_442,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 50_387,
+  'whole library': 50_518,
 }
 
 export interface Part {
