@@ -75,7 +75,7 @@ export class ConsulBackend extends StoreBackend<ConsulClaim> {
   async diagnose(call: Call) {
     const { client, lifetime, minTtlMs } = this.#connection
     lifetime.begin(call)
-    return clusterFindings(client, minTtlMs, call)
+    return clusterFindings(client, minTtlMs, this.clock, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,16 +1,21 @@
 /** Findings about a cluster's configuration that matter for locks. */
+import type { Clock } from '../../../base/clock.ts'
+import { withLimit } from '../../../base/within.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 
 /** A process has up to 17, and others behind the same address have as many. */
 const FEW_CONNECTIONS = 50
 const LONG_TTL_MS = 10_000
+/** For what only the leader knows. */
+const LEADER_LIMIT_MS = 2_000
 
 type Add = (code: string, severity: Finding['severity'], what: string, why: string, fix: string) => void
 
 export async function clusterFindings(
   client: consul.ConsulClient,
   minTtlMs: number,
+  clock: Clock,
   call: Call,
 ): Promise<readonly Finding[]> {
   const findings: Finding[] = []
@@ -24,7 +29,11 @@ export async function clusterFindings(
       judgeFailure(host, messageOf(error), add)
     }
   })
-  await Promise.all([...asked, judgeServers(client, add, call)])
+  // Without a leader it has no answer, and the findings must come before a caller's limit.
+  const judged = withLimit(clock, LEADER_LIMIT_MS, (limit) => judgeServers(client, add, limit), {
+    tie: (limit) => call.onCancel(() => limit.cancel(call.signal.reason)),
+  })
+  await Promise.all([...asked, judged])
   if (minTtlMs > LONG_TTL_MS)
     add(
       'LONG_TTL',

@@ -7,6 +7,7 @@ import { startProxy } from 'holdfast-lab/faults'
 import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
+import { Cancellation } from '../../../base/cancellation.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
@@ -112,6 +113,11 @@ describe.runIf(wanted('consul'))('failures', () => {
       return checks.length > 0 || null
     })
     expect((await heir?.keepAlive({ held: [held], waiting: [] }, call()))?.kind).toBe('alive')
+    const others = await rig.backend({ hosts: rig.hosts.slice(1) })
+    await waitFor('the diagnosis says so', async () => {
+      const found = await others.diagnose(call())
+      return found.some(({ code }) => code === 'HOLDFAST_CONSUL_UNHEALTHY')
+    })
     await heir?.close(call())
   })
 
@@ -165,6 +171,41 @@ describe.runIf(wanted('consul'))('failures', () => {
     )
     await session.close(call())
   })
+
+  test.each(['marked', 'unmarked'] as const)(
+    'T15 T73 G6 a join that arrives after its attempt was abandoned leaves nothing (%s)',
+    async (mark) => {
+      const [member] = rig.cluster.members as readonly [Server]
+      await using proxy = await startProxy(member)
+      const hosts = [`http://${proxy.host}:${proxy.port}`, ...rig.hosts.slice(1)]
+      const session = await openSession(await rig.backend({ hosts }))
+      const asked = request('x')
+      const late = proxy.record()
+      proxy.drop('down')
+      const given = new Cancellation()
+      const joined = session.tryAcquire(asked, given).catch((error: unknown) => error)
+      const left = async () => (await rig.operator.keys()).filter(({ Key }) => Key.endsWith(asked.attempt))
+      const isThere = async () => (await left()).some(({ Key }) => Key.includes('/c/')) || null
+      await waitFor('it lands', isThere)
+      given.cancel(new Error('given up'))
+      expect(await joined).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+      late.end()
+      // At another member, after a silence.
+      await session.abandon(asked, call())
+      const [found, ...others] = await left()
+      expect([found?.Key, others]).toEqual([expect.stringContaining('/a/'), []])
+      if (mark === 'unmarked') await rig.operator.deleteKey(found?.Key ?? '')
+      await late.replay()
+      const kept = await session.keepAlive({ held: [], waiting: [] }, call())
+      expect(kept).toMatchObject({
+        kind: 'alive',
+        unlisted: mark === 'marked' ? [] : [{ name: 'x', attempt: asked.attempt }],
+      })
+      if (mark === 'unmarked') await session.abandon(asked, call())
+      expect(await isThere()).toBe(null)
+      await session.close(call())
+    },
+  )
 
   test('T13 C129 a release whose answer is lost, and whose copy finds nothing, is unknown and keeps the name closed', async () => {
     const asked: string[] = []

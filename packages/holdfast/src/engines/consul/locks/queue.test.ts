@@ -8,7 +8,7 @@ import { systemClock } from '../../../base/clock.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { isEligible } from '../../../kit/ordered-store.ts'
 import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
-import { call, permits, request } from '../../../testing/conformance/requests.ts'
+import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
 import { enqueued } from '../../../testing/enqueued.ts'
 import { ConsulClient, createSession, lock, remove } from '../client/index.ts'
 import type { ConsulBackend } from './backend.ts'
@@ -127,6 +127,60 @@ describe.runIf(wanted('consul'))('the queue', () => {
     aheadMs += 20_000
     await session.keepAlive(nothing, call())
     await waitFor('the marks have gone', async () => (await marks()) === 0 || null)
+    await session.close(call())
+  })
+
+  test('T23 more tombstones than one transaction can take away: they all close the name, and the next holder takes them all away', async () => {
+    const lockDelayMs = 1_000
+    const backend = await rig.backend()
+    const successor = await openSession(backend)
+    const opening = Array.from({ length: 40 }, () => openSession(backend, 30_000, { lockDelayMs }))
+    const dying = await Promise.all(opening)
+    for (const session of dying) await take(session, shared('x'))
+    const held = (await rig.operator.keys()).filter(({ Key }) => /\/n\/x\/(c|delay)\//.test(Key))
+    expect(held).toHaveLength(80)
+    const waiting = enqueue(successor, request('x'))
+    await untilWaiting(backend, 'x', 1)
+    for (const { Session } of held.slice(0, -1)) await rig.operator.put(`session/destroy/${Session}`)
+    const beganMs = performance.now()
+    await rig.operator.put(`session/destroy/${held.at(-1)?.Session}`)
+    await waitFor('it is granted', async () => waiting.state === 'granted' || null)
+    expect(performance.now() - beganMs).toBeGreaterThan(lockDelayMs - 50)
+    const left = (await rig.operator.keys()).filter(({ Key }) => Key.includes('/delay/'))
+    expect(left).toEqual([])
+    await successor.close(call())
+  })
+
+  test('a keep-alive of 1,000 leases is a renewal and 16 reads', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await Promise.all(
+      Array.from({ length: 1_000 }, (_, index) => take(session, request(`lease ${index}`))),
+    )
+    const before = backend.statistics.sent
+    const kept = await session.keepAlive({ held, waiting: [] }, call())
+    expect(kept).toMatchObject({ kind: 'alive', lost: [], unlisted: [] })
+    expect(backend.statistics.sent - before).toBe(17)
+    await session.close(call())
+  })
+
+  test('G9 with 30 waiters in one process, each grant costs at most six requests, with its release and the next wait', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const [waiters, rounds] = [30, 5]
+    let grants = 0
+    const holding = async () => {
+      for (let round = 0; round < rounds; round++) {
+        const result = await enqueued(session, request('x'), call())
+        if (result.kind !== 'granted') throw new Error(result.kind)
+        grants++
+        await release(session, result.grant)
+      }
+    }
+    const before = backend.statistics.sent
+    await Promise.all(Array.from({ length: waiters }, holding))
+    expect(grants).toBe(waiters * rounds)
+    expect((backend.statistics.sent - before) / grants).toBeLessThanOrEqual(6)
     await session.close(call())
   })
 

@@ -84,6 +84,16 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     await answered(() => session.close(call()))
   })
 
+  test('T10 the node of an attempt that belongs to a dying session is not taken for the own one (Curator #1018)', async () => {
+    const [dying, session] = [await openThrough(), await openSession(await rig.backend())]
+    door().drop('down')
+    const asked = await lose(dying, request('dying'), async () => (await claims()).length === 1)
+    await expect(session.tryAcquire(asked, call())).rejects.toMatchObject(unknown)
+    expect(await session.keepAlive(nothing, call())).toMatchObject({ kind: 'alive', unlisted: [] })
+    door().heal()
+    await Promise.all([answered(() => dying.close(call())), session.close(call())])
+  })
+
   test.each([
     ['the member that it has left', 2],
     ['the same member', 1],
