@@ -18,9 +18,9 @@ export interface FoundBy {
   readonly suite?: string
   /**
    * A test file, seen from `packages/holdfast/src`, in a test that has this guarantee's number, or these words, in its name. Suites
-   * of recipes run on memory only.
+   * of recipes run on memory only. With `on` the test has real servers of this engine, and only the tests of this name are run.
    */
-  readonly units?: { readonly file: string; readonly name: string }
+  readonly units?: { readonly file: string; readonly name: string; readonly on?: 'zookeeper' | 'consul' }
   /** The comparison of an engine with the model, on random calls. */
   readonly engineModel?: true
   /** The model of lockers under faults: behind the engine or behind the network, and how the report calls it. */

@@ -6,20 +6,24 @@ import { posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig, type Plugin } from 'vitest/config'
 import type { Reporter } from 'vitest/node'
+import { wanted } from '../servers/index.ts'
 import { edited, library, type SourceBug } from './bug.ts'
 import { sourceBugs } from './sources/index.ts'
 
 export interface UnitRun {
-  /** The bug's id, or `none`. */
+  /** The bug's id, or `none`, with an engine if it needs its servers. */
   readonly bug: string
   readonly red: readonly string[]
   readonly passed: number
 }
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
-const bugs = sourceBugs.flatMap((bug) =>
-  bug.foundBy.units ? [{ ...bug, file: bug.foundBy.units.file }] : [],
+const bugs = sourceBugs.flatMap((bug) => (bug.foundBy.units ? [{ ...bug, ...bug.foundBy.units }] : []))
+const onServers = Map.groupBy(
+  bugs.filter(({ on }) => on !== undefined && wanted(on)),
+  ({ on }) => on,
 )
+const inMemory = bugs.filter(({ on }) => on === undefined)
 
 const reporter: Reporter = {
   onTestRunEnd(modules) {
@@ -42,15 +46,26 @@ function planting({ id, edits }: SourceBug): Plugin {
   }
 }
 
-function project(name: string, files: readonly string[], plugins: Plugin[]) {
+interface Tests {
+  readonly files: readonly string[]
+  /** An engine whose servers the tests need, and which of the tests are run then. */
+  readonly on?: string | undefined
+  readonly names?: readonly string[]
+}
+
+function project(name: string, { files, on, names = [] }: Tests, plugins: Plugin[]) {
   return {
     plugins,
     test: {
       name,
-      include: files.map((file) => posix.join(library, file)),
-      env: { HOLDFAST_TEST_ONLY: 'memory' },
+      include: [...new Set(files)].map((file) => posix.join(library, file)),
+      env: { HOLDFAST_TEST_ONLY: on ?? 'memory' },
+      ...(on !== undefined && {
+        testNamePattern: new RegExp(`\\b(${names.join('|')})\\b`),
+        hookTimeout: 120_000,
+      }),
       // A bug may make something hang; what is not done by then is red, which is the purpose.
-      testTimeout: 5_000,
+      testTimeout: on === undefined ? 5_000 : 20_000,
       // Sources with a bug in them must not be kept for later runs, in which the bug may be another.
       fsModuleCache: false,
       execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
@@ -65,8 +80,16 @@ export default defineConfig({
     maxWorkers: 2,
     reporters: [reporter],
     projects: [
-      project('none', [...new Set(bugs.map(({ file }) => file))], []),
-      ...bugs.map((bug) => project(bug.id, [bug.file], [planting(bug)])),
+      project('none', { files: inMemory.map(({ file }) => file) }, []),
+      ...inMemory.map((bug) => project(bug.id, { files: [bug.file] }, [planting(bug)])),
+      ...[...onServers].flatMap(([on, those]) => [
+        project(
+          `none ${on}`,
+          { on, files: those.map(({ file }) => file), names: those.map(({ name }) => name) },
+          [],
+        ),
+        ...those.map((bug) => project(bug.id, { on, files: [bug.file], names: [bug.name] }, [planting(bug)])),
+      ]),
     ],
   },
 })

@@ -1,6 +1,7 @@
 /** Bugs that are planted in the sources, as text that is replaced. */
 import type { SourceBug } from '../bug.ts'
 import { ambiguityBugs } from './ambiguous.ts'
+import { consulBugs } from './consul.ts'
 import { electionBugs } from './election.ts'
 import { engineBugs } from './engines.ts'
 import { etcdBugs } from './etcd.ts'
@@ -12,6 +13,7 @@ import { recipeBugs } from './recipes.ts'
 import { scheduleBugs } from './schedules.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
+import { zooKeeperBugs } from './zookeeper.ts'
 
 export const sourceBugs: readonly SourceBug[] = [
   ...timeBugs,
@@ -22,6 +24,8 @@ export const sourceBugs: readonly SourceBug[] = [
   ...guaranteeBugs,
   ...etcdBugs,
   ...guardBugs,
+  ...zooKeeperBugs,
+  ...consulBugs,
   ...electionBugs,
   ...partitionsBugs,
   ...scheduleBugs,
