@@ -11,7 +11,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
 export const ceilings: Readonly<Record<string, number>> = {
   base: 2_838,
   'engines/consul/client': 719,
-  'engines/consul/locks': 1_326,
+  'engines/consul/locks': 1_335,
   'engines/etcd/client': 1_946,
   'engines/etcd/locks': 1_238,
   'engines/zookeeper/client': 1_592,
@@ -39,7 +39,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_442,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 50_518,
+  'whole library': 50_527,
 }
 
 export interface Part {
