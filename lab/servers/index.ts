@@ -13,6 +13,7 @@ export {
 } from './pgbouncer.ts'
 export { type PostgresOptions, psql, startPostgres } from './postgres.ts'
 export { treeOf } from './processes.ts'
+export { type Judged, promtool } from './promtool.ts'
 export { type Radosgw, startRadosgw } from './radosgw.ts'
 export { type Reached, reach } from './reach.ts'
 export { type RedisOptions, type RedisPair, startRedis, startRedisNodes, startRedisPair } from './redis.ts'
