@@ -216,6 +216,39 @@ const looks: readonly Definition[] = [
     act: async (name, options) => (await import('./release.ts')).release(name, options),
   },
   {
+    name: 'doctor',
+    summary: 'say whether an engine and this machine are safe for locks',
+    description: 'Ends with 1 if there is a warning, and with 2 if there is a danger.',
+    arguments: [['[url]', 'the engine; otherwise --url or HOLDFAST_URL']],
+    options: lookFlags,
+    examples: ['holdfast doctor redis://cache:6379', 'holdfast doctor --json | jq -r .code'],
+    act: async (url, options) => (await import('./doctor.ts')).doctor(url, options),
+  },
+  {
+    name: 'advise',
+    summary: 'say whether a lock is needed at all, and which one',
+    description: 'Asks on a terminal; with --for it answers at once. docs/advise.md has the whole table.',
+    arguments: [],
+    options: [
+      () => new Option('--for <what>', 'what it is for; a wrong value lists them'),
+      () =>
+        new Option('--purpose <purpose>', 'what two at once would cost').choices([
+          'efficiency',
+          'correctness',
+        ]),
+      () => new Option('--reach <reach>', 'where they run').choices(['machine', 'region', 'regions']),
+      () => new Option('--engine <name>', 'what runs already; a wrong value lists them'),
+      () => new Option('--rate <grants>', 'grants a second of one name').argParser(integer(1, 1_000_000)),
+      () => new Option('--hold <time>', 'how long one holds it').argParser(duration),
+      () =>
+        new Option('--pause <time>', 'the longest pause that a holder should survive').argParser(duration),
+      flags.json,
+      flags.verbose,
+    ],
+    examples: ['holdfast advise', 'holdfast advise --for job --engine postgres'],
+    act: async (options) => (await import('./advise.ts')).advise(options),
+  },
+  {
     name: 'server',
     summary: 'start the lock server, the package holdfast-server',
     arguments: [['[arguments...]', 'its own arguments, after --']],

@@ -1,4 +1,5 @@
 /** Findings about a cluster's configuration that matter for locks. */
+import type { Clock } from '../../../base/clock.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import type { EtcdClient } from './client.ts'
 import { methods } from './messages.ts'
@@ -7,11 +8,34 @@ import { prefixed } from './transactions.ts'
 /** etcd's own default of `--quota-backend-bytes`. Only etcd 3.6 tells the real one. */
 const DEFAULT_QUOTA = 2 * 2 ** 30
 
-export async function clusterFindings(client: EtcdClient, call: Call): Promise<readonly Finding[]> {
+/** A keep-alive is two calls, and comes every third of a TTL. Slower ones leave no time for a second try. */
+const CALLS_IN_A_TTL = 12
+const PROBES = 5
+
+export async function clusterFindings(
+  client: EtcdClient,
+  clock: Clock,
+  minTtlMs: number,
+  call: Call,
+): Promise<readonly Finding[]> {
   const findings: Finding[] = []
   const add = (code: string, severity: Finding['severity'], what: string, why: string, fix: string) =>
     findings.push({ code: `HOLDFAST_ETCD_${code}`, severity, what, why, fix })
 
+  let worstMs = 0
+  for (let probe = 0; probe < PROBES; probe++) {
+    const fromMs = clock.monotonicMs()
+    await client.ask(methods.range, { key: 'holdfast/', limit: 1, keys_only: true }, call)
+    worstMs = Math.max(worstMs, Math.round(clock.monotonicMs() - fromMs))
+  }
+  if (worstMs * CALLS_IN_A_TTL > minTtlMs)
+    add(
+      'SLOW',
+      'warning',
+      `The slowest of ${PROBES} reads took ${worstMs} ms, and the shortest TTL is ${minTtlMs} ms.`,
+      'A lease that is so short is lost when one renewal is late.',
+      `Use TTLs of ${Math.ceil((worstMs * CALLS_IN_A_TTL) / 1_000)} s or more, or see to disks and network of the cluster.`,
+    )
   const { members } = await client.ask(methods.memberList, {}, call)
   const voters = members.filter(({ is_learner }) => !is_learner)
   if (voters.length < 3)

@@ -71,7 +71,7 @@ export class EtcdBackend extends StoreBackend<EtcdClaim> {
 
   async diagnose(call: Call): Promise<readonly Finding[]> {
     this.#connection.lifetime.begin(call)
-    return etcd.clusterFindings(this.#connection.client, call)
+    return etcd.clusterFindings(this.#connection.client, this.clock, this.info.ttlMs.min, call)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

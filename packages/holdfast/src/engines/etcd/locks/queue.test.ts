@@ -3,11 +3,11 @@ import { waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { base64, openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
-import { systemClock } from '../../../base/clock.ts'
+import { type Clock, systemClock } from '../../../base/clock.ts'
 import type { AcquireRequest, BackendSession, Grant, WatchEvent } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { enqueued } from '../../../testing/enqueued.ts'
-import { always, EtcdClient, methods, put, remove, Watches } from '../client/index.ts'
+import { always, clusterFindings, EtcdClient, methods, put, remove, Watches } from '../client/index.ts'
 
 describe.runIf(wanted('etcd'))('the queue', () => {
   let rig: Rig
@@ -102,6 +102,17 @@ describe.runIf(wanted('etcd'))('the queue', () => {
     await waitFor('the wait ends', async () => waiting.state === 'session-gone' || null)
     expect((await session.keepAlive({ held: [], waiting: [] }, call())).kind).toBe('gone')
     expect((await session.tryAcquire(request('x'), call())).kind).toBe('session-gone')
+  })
+
+  test('a cluster that is slow for its shortest TTL is found', async () => {
+    let nowMs = 0
+    const ticking = (ms: number): Clock => ({ ...systemClock, monotonicMs: () => (nowMs += ms) })
+    const client = new EtcdClient('etcd', { hosts: rig.hosts }, systemClock)
+    const codes = async (ms: number) =>
+      (await clusterFindings(client, ticking(ms), 2_000, call())).map(({ code }) => code)
+    expect(await codes(200)).toContain('HOLDFAST_ETCD_SLOW')
+    expect(await codes(100)).not.toContain('HOLDFAST_ETCD_SLOW')
+    client.close()
   })
 
   test('T19 a watch that begins after the change tells of it', async () => {

@@ -1,4 +1,5 @@
 /** Findings about a server's configuration and activity that matter for locks. Nothing here is changed, and nothing is secret. */
+import { defaults } from '../../../base/defaults.ts'
 import type { Finding } from '../../../spi.ts'
 import { arrayLiteral } from './arrays.ts'
 import type { Parameter, Row } from './types.ts'
@@ -6,12 +7,15 @@ import type { Parameter, Row } from './types.ts'
 /** Shorter ones cut off statements that a loaded server would have answered. */
 const SHORTEST_STATEMENT_TIMEOUT_MS = 1_000
 const OLD_TRANSACTION_S = 600
+const FEW_CONNECTIONS = 5
 
 export interface ServerFacts {
   /** As `pg_settings` has them, in the units of that view. */
   readonly settings: ReadonlyMap<string, string>
   /** How many standbys or other receivers of the log are connected. */
   readonly receivers: number
+  /** Connections that the server has now, of all users and to all databases. */
+  readonly connections: number
   /** The age of the oldest open transaction that this user may see. */
   readonly oldestTransactionS: number
 }
@@ -22,6 +26,8 @@ const SETTINGS = [
   'synchronous_standby_names',
   'autovacuum',
   'statement_timeout',
+  'idle_session_timeout',
+  'transaction_timeout',
   'max_connections',
   'superuser_reserved_connections',
 ]
@@ -32,6 +38,7 @@ export async function readServerFacts(
 ): Promise<ServerFacts> {
   const rows = await query(
     `SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::text::text[])
+    UNION ALL SELECT 'connections', (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database)::text
     UNION ALL SELECT 'receivers', (SELECT count(*) FROM pg_catalog.pg_stat_replication)::text
     UNION ALL SELECT 'oldest transaction', (
       SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_catalog.pg_stat_activity
@@ -42,13 +49,14 @@ export async function readServerFacts(
   return {
     settings: found,
     receivers: Number(found.get('receivers')),
+    connections: Number(found.get('connections')),
     oldestTransactionS: Number(found.get('oldest transaction')),
   }
 }
 
 /** Findings that every backend on PostgreSQL has to tell about its server. */
 export function serverFindings(
-  { settings, receivers, oldestTransactionS }: ServerFacts,
+  { settings, receivers, connections, oldestTransactionS }: ServerFacts,
   { seesWarnings }: { readonly seesWarnings: boolean },
 ): readonly Finding[] {
   const findings: Finding[] = []
@@ -94,6 +102,28 @@ export function serverFindings(
       what: `statement_timeout is ${statementTimeoutMs} ms for this client.`,
       why: 'While the server is busy, it cancels keep-alives that would have been in time, and leases are lost.',
       fix: `Give Holdfast a client with a statement_timeout of 0, or of ${SHORTEST_STATEMENT_TIMEOUT_MS} ms or more.`,
+    })
+  for (const name of ['idle_session_timeout', 'transaction_timeout']) {
+    const timeoutMs = Number(settings.get(name) ?? 0)
+    if (timeoutMs > 0 && timeoutMs < defaults.ttlMs)
+      findings.push({
+        code: 'HOLDFAST_POSTGRES_SESSION_TIMEOUT',
+        severity: 'warning',
+        what: `${name} is ${timeoutMs} ms for this client, less than a lease of ${defaults.ttlMs} ms.`,
+        why: 'The server closes connections that a lease, a waiter or a guarded transaction still needs.',
+        fix: `Give Holdfast a client with a ${name} of 0.`,
+      })
+  }
+  const mostConnections =
+    Number(settings.get('max_connections')) - Number(settings.get('superuser_reserved_connections'))
+  const freeConnections = mostConnections - connections
+  if (freeConnections < FEW_CONNECTIONS)
+    findings.push({
+      code: 'HOLDFAST_POSTGRES_CONNECTIONS_LEFT',
+      severity: 'warning',
+      what: `${Math.max(0, freeConnections)} of ${mostConnections} connections are left.`,
+      why: 'A client that finds none cannot renew, and loses its leases.',
+      fix: 'Raise max_connections, use smaller pools, or put a pooler in between.',
     })
   if (oldestTransactionS > OLD_TRANSACTION_S)
     findings.push({

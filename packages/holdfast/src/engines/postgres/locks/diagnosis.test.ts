@@ -18,15 +18,29 @@ describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () =>
       settings: { fsync: 'off', full_page_writes: 'off', autovacuum: 'off' },
     })
     await using stage = new Stage(server.url)
-    const backend = await stage.backend({ clients: { settings: { statement_timeout: '900' } } })
+    const backend = await stage.backend({
+      clients: { settings: { statement_timeout: '900', idle_session_timeout: '5000' } },
+    })
     expect(await codesOf(backend)).toEqual([
       'HOLDFAST_POSTGRES_FSYNC',
       'HOLDFAST_POSTGRES_FULL_PAGE_WRITES',
       'HOLDFAST_POSTGRES_AUTOVACUUM',
       'HOLDFAST_POSTGRES_STATEMENT_TIMEOUT',
+      'HOLDFAST_POSTGRES_SESSION_TIMEOUT',
     ])
     for (const { what, why, fix } of await backend.diagnose(call()))
       for (const text of [what, why, fix]) expect(text).toMatch(/^\S.*\.$/)
+  })
+
+  test('connections that run short are found', async () => {
+    await using server = await startPostgres({
+      fsync: true,
+      settings: { full_page_writes: 'on', max_connections: '8', max_wal_senders: '0' },
+    })
+    await using stage = new Stage(server.url)
+    const [finding] = await (await stage.backend()).diagnose(call())
+    expect(finding?.code).toBe('HOLDFAST_POSTGRES_CONNECTIONS_LEFT')
+    expect(finding?.what).toMatch(/^[0-4] of 5 connections are left\.$/)
   })
 
   test.runIf(wanted('pgbouncer'))('waiters that poll are found, once something has waited', async () => {

@@ -186,6 +186,21 @@ describe.runIf(wanted('redis'))('start-up checks of redis', () => {
     ])
   })
 
+  test('diagnose tells of replicas, which a fail-over makes dangerous', async () => {
+    await using pair = await startRedisPair()
+    await using rig = new Rig()
+    assert((await diagnosis(rig, pair.primary.url)).includes('note REPLICAS'))
+    const fenced = await rig.fenced(pair.primary.url)
+    const found = await fenced.diagnose()
+    assert.equal(found.find(({ code }) => code === 'HOLDFAST_REDIS_REPLICAS')?.severity, 'warning')
+    // A set-up that many choose on purpose is no warning at each start.
+    const warnings = await warningsDuring(async () => (await fenced.acquire('x')).release())
+    assert.deepEqual(
+      warnings.filter((warning) => /replica/.test(warning)),
+      [],
+    )
+  })
+
   test('diagnose refuses no server, and says which would be', async () => {
     await using pair = await startRedisPair()
     await using rig = new Rig()

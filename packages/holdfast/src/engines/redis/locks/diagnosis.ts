@@ -28,6 +28,8 @@ interface Diagnosis {
   readonly node: RedisNode
   readonly refusal: Finding | null
   readonly concerns: readonly Concern[]
+  /** Of a set-up that many choose on purpose: not told at start. */
+  readonly further: readonly Finding[]
 }
 
 export async function checkServer(
@@ -54,8 +56,8 @@ export async function diagnoseServer(
 ): Promise<readonly Finding[]> {
   await connection.reach(call.signal)
   const findings: Finding[] = []
-  for await (const { node, refusal, concerns } of diagnoses(connection, demands, call))
-    for (const finding of refusal === null ? concerns : [refusal, ...concerns])
+  for await (const { node, refusal, concerns, further } of diagnoses(connection, demands, call))
+    for (const finding of [...(refusal === null ? [] : [refusal]), ...concerns, ...further])
       findings.push({ ...finding, what: `${node.label}: ${finding.what}` })
   return findings
 }
@@ -78,7 +80,21 @@ async function* diagnoses(
       await evictionConcern(node, signal),
       forgets ? persistence(isFenced ? 'warning' : 'note') : null,
     ].filter((concern) => concern !== null)
-    yield { node, refusal: info === null ? null : refusalOf(info), concerns }
+    const replicas = Number(info === null ? 0 : infoField(info, 'connected_slaves'))
+    const further = replicas > 0 ? [replicated(replicas, isFenced ? 'warning' : 'note')] : []
+    yield { node, refusal: info === null ? null : refusalOf(info), concerns, further }
+  }
+}
+
+function replicated(replicas: number, severity: 'warning' | 'note'): Finding {
+  return {
+    code: 'HOLDFAST_REDIS_REPLICAS',
+    severity,
+    what: `${replicas === 1 ? 'one replica follows it' : `${replicas} replicas follow it`}.`,
+    why:
+      'Replicas are told of a grant after its holder. After a fail-over, grants that the new primary has not received are free ' +
+      'while their holders believe, and it may issue their tokens once more.',
+    fix: 'Use a guard, and raise the epoch after a fail-over; or an engine with a quorum (etcd, ZooKeeper, Consul).',
   }
 }
 

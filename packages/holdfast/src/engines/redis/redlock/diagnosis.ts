@@ -1,5 +1,6 @@
 /** Findings about the servers that matter for locks: the checks of the start, and further ones. */
 
+import { defaultDriftMs, defaults } from '../../../base/defaults.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import { evictionConcern, ifPermitted, infoField, refusalOf, settingOf, unchecked } from '../client/index.ts'
 import { type Ensemble, twinsAmong } from './ensemble.ts'
@@ -16,15 +17,45 @@ export async function diagnose(ensemble: Ensemble, call: Call): Promise<readonly
   )
   const twins = twinsAmong(answered.map(({ node }) => node)).map(([one, other]) => sameServer(one, other))
   const ofNodes = answered.flatMap(({ node, value }) =>
-    value.map((finding) => ({ ...finding, what: `${node.label}: ${finding.what}` })),
+    value.findings.map((finding) => ({ ...finding, what: `${node.label}: ${finding.what}` })),
   )
-  return [...silent, ...twins, ...ofNodes]
+  const clocks = clocksApart(
+    answered.map(({ node, value }) => ({ label: node.label, ...value })),
+    defaultDriftMs(defaults.ttlMs),
+  )
+  return [...silent, ...twins, ...ofNodes, ...clocks]
+}
+
+interface NodeClock {
+  readonly label: string
+  /** How far the server's wall clock is ahead of ours: at least, and at most, because the answer was under way. */
+  readonly ahead: readonly [leastMs: number, mostMs: number]
+}
+
+/** Servers whose clocks differ by more than a lease allows for. */
+export function clocksApart(clocks: readonly NodeClock[], driftMs: number): readonly Finding[] {
+  const first = clocks.toSorted((a, b) => b.ahead[0] - a.ahead[0])[0]
+  const last = clocks.toSorted((a, b) => a.ahead[1] - b.ahead[1])[0]
+  if (first === undefined || last === undefined) return []
+  const apartMs = Math.round(first.ahead[0] - last.ahead[1])
+  if (apartMs <= driftMs) return []
+  return [
+    {
+      code: 'HOLDFAST_REDLOCK_CLOCKS',
+      severity: 'warning',
+      what: `The clock of ${first.label} is ${apartMs} ms or more ahead of that of ${last.label}.`,
+      why:
+        `A lease of ${defaults.ttlMs / 1_000} s allows for ${Math.round(driftMs)} ms. A clock that is stepped to correct it ends votes early or ` +
+        'late, and one stepped clock is enough for two holders.',
+      fix: 'Let NTP slew the clocks of all servers (chrony does after its start), and never step one that votes.',
+    },
+  ]
 }
 
 async function diagnoseNode(
-  { options: { persistence } }: Ensemble,
+  { options: { persistence, clock } }: Ensemble,
   node: RedlockNode,
-): Promise<readonly Finding[]> {
+): Promise<{ readonly findings: readonly Finding[] } & Pick<NodeClock, 'ahead'>> {
   const isEveryWrite = persistence === 'every-write'
   const told = await ifPermitted(node.send(['INFO']))
   const info = told === null ? null : String(told)
@@ -36,7 +67,13 @@ async function diagnoseNode(
     info !== null && isEveryWrite ? notEveryWrite(info, fsync) : null,
     noVoteYet(node.quarantinedForMs),
   ]
-  return findings.filter((finding) => finding !== null)
+  const before = clock.wallMs()
+  const [seconds, micros] = (await node.send(['TIME'])) as readonly (string | number)[]
+  const serverMs = Number(seconds) * 1_000 + Number(micros) / 1_000
+  return {
+    findings: findings.filter((finding) => finding !== null),
+    ahead: [serverMs - clock.wallMs(), serverMs - before],
+  }
 }
 
 function noAnswer({ blocking }: Ensemble, node: RedlockNode, reason: string, failed: number): Finding {

@@ -145,6 +145,14 @@ describe.runIf(wanted('redis'))('redlock: nodes that restart', () => {
     assert(kept.kind === 'gone' || kept.lost[0]?.attempt === held.attempt)
   })
 
+  test('diagnose tells of clocks that are apart', async () => {
+    const codes = async () =>
+      (await (await stage.backend()).diagnose?.(call()))?.map(({ code }) => code) ?? []
+    assert(!(await codes()).includes('HOLDFAST_REDLOCK_CLOCKS'))
+    clocks[3]?.step(-10_000)
+    assert((await codes()).includes('HOLDFAST_REDLOCK_CLOCKS'))
+  })
+
   test('T9 the clocks of a minority may say what they like', async () => {
     const ada = await stage.session('ada')
     const held = await hold(ada, 'x')

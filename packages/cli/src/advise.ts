@@ -1,0 +1,171 @@
+/** `holdfast advise`: is a lock needed at all, what fits instead, and what a lock gives here and what it does not. */
+import { createInterface } from 'node:readline/promises'
+import { type EngineFit, engines, fits, guarantees, noLockReplaces, ttlAdvice } from './advice.data.ts'
+import { usageError } from './exits.ts'
+import { bold, isTerminal, out } from './terminal.ts'
+
+export interface AdviseFlags {
+  readonly for?: string
+  readonly purpose?: 'efficiency' | 'correctness'
+  readonly reach?: 'machine' | 'region' | 'regions'
+  readonly engine?: string
+  /** Grants a second of one name. */
+  readonly rate?: number
+  readonly hold?: number
+  readonly pause?: number
+  readonly json?: boolean
+}
+
+export interface Advice {
+  readonly lock: 'no' | 'yes'
+  readonly answer: string
+  readonly why: string
+  readonly code: string
+  readonly page: string
+  /** Only where a lock is needed. */
+  readonly engine?: string
+  readonly url?: string
+  readonly ttlMs?: number
+  readonly gives: readonly string[]
+  readonly givesNot: readonly string[]
+  readonly remarks: readonly string[]
+}
+
+export async function advise(flags: AdviseFlags): Promise<number> {
+  const asked = flags.for === undefined && process.stdin.isTTY === true ? await ask(flags) : flags
+  const advice = adviceFor(asked)
+  out(flags.json || !isTerminal() ? JSON.stringify(advice) : asText(advice))
+  return 0
+}
+
+const TTL_MS = 15_000
+const PAUSE_SHARE = 1.5
+
+export function adviceFor(flags: AdviseFlags): Advice {
+  const { purpose = 'correctness', reach = 'region', pause = 0 } = flags
+  const fit = oneOf('--for', fits, flags.for)
+  const { lock, answer, why, code, page } = fit
+  const wanted = flags.engine === undefined ? undefined : oneOf('--engine', engines, flags.engine)
+  const against = wanted?.not === undefined ? [] : [wanted.not]
+  if (lock === 'no')
+    return {
+      lock,
+      answer,
+      why,
+      code,
+      page,
+      gives: [],
+      givesNot: [],
+      remarks: [...against, ...noLockReplaces],
+    }
+  const engine = engineFor(wanted, reach)
+  const isSafe = engine.isFenced && purpose === 'correctness'
+  return {
+    ...{ lock, answer, why, code, page },
+    engine: engine.key,
+    url: engine.url,
+    ttlMs: Math.max(TTL_MS, Math.ceil((pause * PAUSE_SHARE) / 1_000) * 1_000),
+    gives: [
+      isSafe ? `${guarantees.correctness} For that, put a guard into the resource.` : guarantees.efficiency,
+    ],
+    givesNot: [
+      ...(engine.isFenced ? [guarantees.noGuard] : [guarantees.noFence]),
+      ...(engine.reach === 'machine' ? [guarantees.machine] : []),
+      ...(reach === 'regions' ? [guarantees.regions] : []),
+    ],
+    remarks: [...against, engine.note, ttlAdvice, ...rateRemarks(flags, engine), ...noLockReplaces],
+  }
+}
+
+/** What is there, unless it is advised against or does not reach. Else what fits best. */
+function engineFor(wanted: EngineFit | undefined, reach: AdviseFlags['reach']): EngineFit {
+  const reaches = (engine: EngineFit) => reach === 'machine' || engine.reach !== 'machine'
+  if (wanted !== undefined && wanted.not === undefined && reaches(wanted)) return wanted
+  return oneOf(
+    '--engine',
+    engines,
+    reach === 'machine' ? 'sqlite' : wanted?.not === undefined ? 'postgres' : 'etcd',
+  )
+}
+
+function rateRemarks({ rate, hold = 0 }: AdviseFlags, { handOverMs }: EngineFit): string[] {
+  if (rate === undefined) return []
+  const most = 1_000 / (hold + handOverMs)
+  const sum = `1000 / (${hold} ms + ${handOverMs} ms) = ${Math.floor(most)} grants a second for one name`
+  if (rate <= most) return [`${sum}, and you need ${rate}.`]
+  return [
+    `${sum}, and you need ${rate}: hold it for less time, or use more names (the account, not the table).`,
+  ]
+}
+
+function oneOf<T extends { readonly key: string }>(
+  flag: string,
+  among: readonly T[],
+  key: string | undefined,
+): T {
+  const found = among.find((each) => each.key === key)
+  if (found !== undefined) return found
+  throw usageError(`${flag} must be one of: ${among.map((each) => each.key).join(', ')}.`)
+}
+
+async function ask(flags: AdviseFlags): Promise<AdviseFlags> {
+  const asking = createInterface({ input: process.stdin, output: process.stderr })
+  const choose = async (question: string, choices: readonly (readonly [key: string, text: string])[]) => {
+    const list = choices.map(([, text], index) => `  ${index + 1}  ${text}`).join('\n')
+    for (;;) {
+      const answer = Number(await asking.question(`${question}\n${list}\n> `))
+      const [key] = choices[answer - 1] ?? []
+      if (key !== undefined) return key
+    }
+  }
+  try {
+    const what = await choose(
+      'What is it for?',
+      fits.map(({ key, question }) => [key, question]),
+    )
+    if (fits.find(({ key }) => key === what)?.lock === 'no') return { ...flags, for: what }
+    const purpose = await choose('If two do it at once,', [
+      ['efficiency', 'time or money is wasted, and nothing breaks'],
+      ['correctness', 'something is corrupted'],
+    ])
+    const reach = await choose('They run', [
+      ['machine', 'on one machine'],
+      ['region', 'on several machines of one region'],
+      ['regions', 'in several regions'],
+    ])
+    const engine = await choose('What do you run already?', [
+      ...engines.map(({ key, note }) => [key, `${key}: ${note}`] as const),
+      ['', 'none of these'],
+    ])
+    const given = { purpose, reach, ...(engine !== '' && { engine }) } as Partial<AdviseFlags>
+    return { ...flags, for: what, ...given }
+  } finally {
+    asking.close()
+  }
+}
+
+function asText({
+  lock,
+  answer,
+  why,
+  code,
+  page,
+  engine,
+  url,
+  ttlMs,
+  gives,
+  givesNot,
+  remarks,
+}: Advice): string {
+  const list = (title: string, texts: readonly string[]) =>
+    texts.length === 0 ? [] : [bold(title), ...texts.map((text) => `  ${text}`)]
+  return [
+    bold(lock === 'no' ? `No lock. Use ${answer}.` : `A lock: ${answer}.`),
+    `  ${why}`,
+    ...list('Code', [code, `see docs/${page}`]),
+    ...(engine === undefined ? [] : list('Engine', [`${engine}, ${url}`, `TTL ${(ttlMs ?? 0) / 1_000} s`])),
+    ...list('It gives', gives),
+    ...list('It does not give', givesNot),
+    ...list('Mind', remarks),
+  ].join('\n')
+}

@@ -1,0 +1,144 @@
+// docs/cli.md and docs/advise.md, from the commands' own definitions and the table of `holdfast advise`.
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { engines, fits, guarantees, noLockReplaces, ttlAdvice } from '../../packages/cli/src/advice.data.ts'
+import { program } from '../../packages/cli/src/program.ts'
+import { root } from '../lib/repository.ts'
+
+/** The pages by their paths. */
+export function pages(): ReadonlyMap<string, string> {
+  return new Map([
+    ['docs/cli.md', commandLine()],
+    ['docs/advise.md', advice()],
+  ])
+}
+
+const generated = (by: string) => `<!-- Written by \`npm run docs:cli\` from ${by}. -->`
+
+function commandLine(): string {
+  const holdfast = program({ version: '', exitWith: () => {} })
+  const sections = holdfast.commands.map((command) => {
+    const help = helpOf(command)
+    return `## ${command.name()}\n\n${capital(command.summary())}.\n\n\`\`\`\n${help}\n\`\`\``
+  })
+  return [
+    '# Command line',
+    generated('packages/cli/src/program.ts'),
+    `${holdfast.description()} The package \`holdfast\` has the command; it needs nothing beside it but the client of your engine.`,
+    '```sh\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
+    'The engine is `--url`, or `HOLDFAST_URL`, in the form of [`openLocker`](tour.md). With neither it is a SQLite file of your own ' +
+      '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file.',
+    table(['exit code', 'meaning'], exitCodes),
+    ...sections,
+    limits,
+    '',
+  ]
+    .join('\n\n')
+    .replace(/\n+$/, '\n')
+}
+
+const exitCodes: readonly (readonly string[])[] = [
+  ['the command’s own; 128 + n if signal n ended it', 'the command ran to its end'],
+  ['1', 'a look that found nothing: no leader, no such holder; `doctor`: a warning'],
+  ['2', '`doctor`: a danger'],
+  ['64', 'bad usage, a bad URL, refused by `--require`'],
+  ['69', 'the engine cannot be reached, or refuses us'],
+  ['70', 'a failure that has no other code'],
+  ['75 (`-E` changes it)', 'busy, or not granted within `--wait`; the queue is full'],
+  ['79', 'the lease was lost, and the command was stopped'],
+  ['126, 127', 'the command cannot be run, was not found'],
+]
+
+const limits = `## How a command is stopped
+
+When \`--stop-in\` is left of a lease that is not renewed, the command gets SIGTERM; when nearly nothing is left, SIGKILL. So it has ended before
+the engine can give the name away by expiry (G3). A force release is learnt at the next renewal: SIGTERM then, and SIGKILL after \`--stop-in\`. Signals
+to \`holdfast\` go to the command; before the grant they end the wait. If \`holdfast\` itself is killed, a watchdog kills the command.
+
+Without a terminal on stdin the command has a session of its own, and all of its group is signalled. With one it stays in the foreground group, so
+that Ctrl-C and job control work, and it alone is signalled.
+
+Limits: a grandchild that calls \`setsid\` is not reached. A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody. There only the fence
+protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it. As the first process of a container
+\`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
+
+Left out on purpose: \`acquire\` and \`release\` as two commands (wrap the script in \`run\`), and completion for shells.`
+
+function advice(): string {
+  return [
+    '# Do you need a lock?',
+    generated('packages/cli/src/advice.data.ts'),
+    '`holdfast advise` asks, and answers from this table. With `--for`, `--purpose`, `--reach`, `--engine`, `--rate`, `--hold` and `--pause` it answers at once.',
+    '## What fits',
+    table(
+      ['you have', '`--for`', 'lock', 'take', 'because'],
+      fits.map(({ key, question, lock, answer, why, page }) => [
+        question,
+        `\`${key}\``,
+        lock,
+        `[${answer}](${page})`,
+        why,
+      ]),
+    ),
+    ['```', ...fits.map(({ key, code }) => `${key.padEnd(12)}${code}`), '```'].join('\n'),
+    '## Engines',
+    table(
+      ['`--engine`', 'fenced', 'reach', 'hand-over, about', 'mind'],
+      engines.map(({ key, isFenced, reach, handOverMs, note, not }) => [
+        `\`${key}\``,
+        isFenced ? 'yes' : 'no',
+        reach,
+        `${handOverMs} ms`,
+        not === undefined ? note : `${note} ${not}`,
+      ]),
+    ),
+    'One name serves `1000 / (hold + hand-over)` holders a second, both in milliseconds, on any engine.',
+    `${ttlAdvice} More in [production](production.md).`,
+    '## What a lock gives',
+    table(
+      ['case', 'it gives'],
+      [
+        ['efficiency', guarantees.efficiency],
+        ['correctness, with a guard', guarantees.correctness],
+        ['without a guard', guarantees.noGuard],
+        ['without fencing tokens', guarantees.noFence],
+        ['on one machine', guarantees.machine],
+        ['over several regions', guarantees.regions],
+      ],
+    ),
+    '## What no lock replaces',
+    noLockReplaces.map((text) => `- ${text}`).join('\n'),
+    '',
+  ]
+    .join('\n\n')
+    .replace(/\n+$/, '\n')
+}
+
+function helpOf(command: ReturnType<typeof program>): string {
+  let help = ''
+  command.configureOutput({
+    writeOut: (text) => (help += text),
+    getOutHelpWidth: () => 120,
+    getOutHasColors: () => false,
+  })
+  command.outputHelp()
+  return help.trimEnd()
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) =>
+    `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
+  return [line(head), `|${'---|'.repeat(head.length)}`, ...rows.map(line)].join('\n')
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1)
+}
+
+if (import.meta.main) {
+  for (const [path, text] of pages()) {
+    writeFileSync(join(root, path), text)
+    console.error(`docs:cli: wrote ${path}`)
+  }
+}
