@@ -164,15 +164,17 @@ function admission<Input, Reads extends ReadsMode, Before extends boolean>(
   const contextOf = (fence: Fence | null) =>
     (checkBefore ? { checked: fence } : { fence }) as FencedContext<Reads, Before>
   return async ({ method = '', headers }: Asked, input: Input) => {
-    const isRead = readMethods.has(method)
-    if (isRead && reads === 'open' && isWithoutFence(headers))
+    if (!isGuardedRequest({ method, headers }, reads))
       return { context: contextOf(null), isGuardedRead: false }
+    const isRead = readMethods.has(method)
     const fence = read(headers, name(input))
     if (isRead || checkBefore) await guard.run(fence, () => {})
     return { context: contextOf(fence), isGuardedRead: isRead }
   }
 }
 
-function isWithoutFence(headers: HeaderSource): boolean {
-  return headerOf(headers, FENCE_HEADER) === null && headerOf(headers, TOKEN_HEADER) === null
+/** False for a read that comes without a fence where reads are open. */
+export function isGuardedRequest({ method = '', headers }: Asked, reads: ReadsMode): boolean {
+  const isOpen = reads === 'open' && readMethods.has(method)
+  return !isOpen || headerOf(headers, FENCE_HEADER) !== null || headerOf(headers, TOKEN_HEADER) !== null
 }
