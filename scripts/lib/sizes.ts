@@ -29,17 +29,17 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/redis/locks': 3_401,
   'engines/redis/redlock': 2_506,
   'engines/sqlite/client': 319,
-  'engines/sqlite/guard': 922,
+  'engines/sqlite/guard': 1_481,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 816,
-  guards: 2_032,
+  guards: 2_034,
   kit: 4_226,
   locker: 3_173,
   lockfree: 1_442,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 50_634,
+  'whole library': 51_195,
 }
 
 export interface Part {
