@@ -5,8 +5,9 @@
  */
 import type { Decision, GuardKnowledge } from '../../../guards/checkpoint.ts'
 import type { CheckedProof } from '../../../guards/proofs.ts'
+import { parseRemembered, rememberedText } from '../../../guards/remembered-text.ts'
 import type { Floor, Remembered } from '../../../guards/rule.ts'
-import { floorField, PINNED, parseFloor, parseRemembered, rememberedText } from './layout.ts'
+import { floorField, PINNED, parseFloor } from './layout.ts'
 
 export interface Field {
   readonly hash: 'names' | 'issuers'
