@@ -42,6 +42,7 @@ export type {
   NodeResponse,
   WebInput,
 } from '../base/http.ts'
+export { type EtagPair, type EtagPairOptions, type EtagRow, etagPair } from './http/etag-pair.ts'
 
 /** `Input` is what the server hands to a handler: a request, or the context of Hono. */
 export interface IdempotencyKeyOptions<Input, Tx = unknown>
