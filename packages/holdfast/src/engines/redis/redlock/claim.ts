@@ -2,10 +2,11 @@
 
 import type { Instant } from '../../../base/clock.ts'
 import type { Claim } from '../../../spi.ts'
-import type { RedisReply } from '../client/index.ts'
+import type { RedisReply, RedisScript } from '../client/index.ts'
 import { grantedAtBy, grantIdOf, sharesVote } from './keys.ts'
 import type { ClaimRequest, RedlockNode } from './node.ts'
 import type { Poll } from './poll.ts'
+import { claimsScript, releaseScript, voteScript } from './scripts.ts'
 
 /** An attempt of a session, with its two keys, and the start of its locks. */
 export interface NodeClaim extends Claim {
@@ -56,6 +57,39 @@ export function giveUpRequest(
   { session, lock, owner }: NodeClaim,
 ): ClaimRequest {
   return { operation, session, lock, argsFor: () => [owner] }
+}
+
+interface ClaimCall {
+  readonly script: RedisScript
+  readonly keys: readonly string[]
+  readonly args: readonly string[]
+}
+
+/** One call for these requests. `runId`: empty if no vote is asked for. */
+export function callOf(requests: readonly ClaimRequest[], node: RedlockNode, runId: string): ClaimCall {
+  const [first] = requests
+  const alone = requests.length === 1 && first !== undefined ? shortCallOf(first, node, runId) : undefined
+  if (alone !== undefined) return alone
+  const keys: string[] = []
+  const args = [runId]
+  for (const request of requests) {
+    keys.push(request.session, request.lock)
+    args.push(request.operation, ...request.argsFor(node))
+  }
+  return { script: claimsScript, keys, args }
+}
+
+function shortCallOf(request: ClaimRequest, node: RedlockNode, runId: string): ClaimCall | undefined {
+  const { operation, session, lock } = request
+  if (operation === 'acquire') {
+    const [owner = '', ttl = '', delay, details = ''] = request.argsFor(node)
+    if (delay !== '0' || runId === '') return undefined
+    return { script: voteScript, keys: [session, lock], args: [runId, owner, ttl, details] }
+  }
+  if (operation !== 'release') return undefined
+  const [owner, keep, grantedAt] = request.argsFor(node)
+  if (keep !== '0' || grantedAt === '') return undefined
+  return { script: releaseScript, keys: [session, lock], args: [`${owner}0|${grantedAt}|`] }
 }
 
 /** A claim that was granted through this session object. */

@@ -26,10 +26,11 @@ import {
   type RedisScript,
   remedyOf,
 } from '../client/index.ts'
+import { callOf } from './claim.ts'
 import { Contact } from './contact.ts'
 import { bootKey } from './keys.ts'
 import type { NodeTimeouts } from './node-timeouts.ts'
-import { allScripts, claimsScript, openScript } from './scripts.ts'
+import { allScripts, openScript } from './scripts.ts'
 
 /** A part of a call of `claimsScript`. */
 export interface ClaimRequest {
@@ -208,17 +209,10 @@ export class RedlockNode {
 
   #exchange(requests: readonly ClaimRequest[], isSecondTry = false): Promise<Replies> {
     const isVote = requests.some(({ operation }) => operation === 'acquire')
-    const losses = this.connection.lossCount()
-    const sent = this.#send(requests, isVote ? this.#runId : '')
     return new Promise((resolve, reject) =>
       this.#bound(
-        sent,
-        (reply) => {
-          const replies = reply as readonly RedisReply[]
-          if (replies.length !== requests.length) return resolve(this.#askAgain(requests, isSecondTry))
-          const isRepeated = losses !== this.connection.lossCount()
-          resolve(replies.map((each) => this.#refusalIn(each, isRepeated) ?? each))
-        },
+        this.#send(requests, isVote ? this.#runId : ''),
+        (replies) => resolve(replies ?? this.#askAgain(requests, isSecondTry)),
         reject,
       ),
     )
@@ -251,14 +245,14 @@ export class RedlockNode {
     return requests.map(() => error)
   }
 
-  #send(requests: readonly ClaimRequest[], runId: string | null): Promise<RedisReply> {
-    const keys: string[] = []
-    const args = [runId ?? '']
-    for (const request of requests) {
-      keys.push(request.session, request.lock)
-      args.push(request.operation, ...request.argsFor(this))
-    }
-    return this.connection.run(claimsScript, keys, args)
+  /** Null: another process has answered, and did nothing. */
+  #send(requests: readonly ClaimRequest[], runId: string | null): Promise<Replies | null> {
+    const { script, keys, args } = callOf(requests, this, runId ?? '')
+    return this.connection.ask(script, keys, args, (reply, isRepeated) => {
+      const replies = reply as readonly RedisReply[]
+      if (replies.length !== requests.length) return null
+      return replies.map((each) => this.#refusalIn(each, isRepeated) ?? each)
+    })
   }
 
   /** `isRepeated`: the client may have sent it twice, and this may be the answer to the second copy. */
@@ -275,14 +269,14 @@ export class RedlockNode {
     return this.#failure(message, message.includes('OOM command not allowed') ? 'not-applied' : 'unknown')
   }
 
-  #bounded(sent: Promise<RedisReply>): Promise<RedisReply> {
+  #bounded<Reply>(sent: Promise<Reply>): Promise<Reply> {
     return new Promise((resolve, reject) => this.#bound(sent, resolve, reject))
   }
 
   /** Calls one of the two, `failed` also when the time is up. */
-  #bound(
-    sent: Promise<RedisReply>,
-    answered: (reply: RedisReply) => void,
+  #bound<Reply>(
+    sent: Promise<Reply>,
+    answered: (reply: Reply) => void,
     failed: (error: unknown) => void,
   ): void {
     const { clock, timeouts, nodeTimeoutMs } = this.#options

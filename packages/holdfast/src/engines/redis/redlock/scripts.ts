@@ -91,14 +91,14 @@ return {run, quarantined, version, ttl}
 `)
 
 /**
- * KEYS session and lock of each request; ARGV the run id (empty if no vote is asked for), then the requests: an operation, the
+ * The claims script. KEYS session and lock of each request; ARGV the run id (empty if no vote is asked for), then the requests: an operation, the
  * owner, and what else the operation needs. Answers each request at its position; one that fails answers {e, message}. If
  * another process answers than the one that is meant, it does nothing and its answer is empty: it may have forgotten locks.
  *
  * A server whose memory is full lets a script go on once it has written. Giving up must be possible then as well, so a write
  * comes first that is never refused, and that does nothing: there is no such field.
  */
-export const claimsScript = redisScript(`${holding}${marking}
+const claims = `${holding}${marking}
 local operations = {}
 
 function operations.release(session, lock, owner, keep_ms, granted_at)
@@ -178,7 +178,41 @@ while at <= #ARGV do
   key = key + 2
 end
 return answers
-`)
+`
+
+export const claimsScript = redisScript(claims)
+
+/**
+ * The common requests, alone in a call: a vote for a free lock, and its release, both without lock-delay. Each is the start of a
+ * script that goes on with the whole one, in the same step, for everything else and for every failure.
+ *
+ * ARGV the run id, the owner, ttl, details.
+ */
+export const voteScript = redisScript(`
+local info = redis.pcall('INFO', 'server')
+if type(info) ~= 'string' or not string.find(info, ARGV[1], 1, true) then return {} end
+local owner, ttl, details = ARGV[2], ARGV[3], ARGV[4]
+local known = redis.pcall('HMGET', KEYS[1], 'ttl', owner)
+if known[1] and not known[2] then
+  local time = redis.call('TIME')
+  local granted_at = time[1] .. '.' .. time[2]
+  local set = redis.pcall('SET', KEYS[2], owner .. '0|' .. granted_at .. '|' .. details, 'NX', 'PX', ttl)
+  if set and not set.err then return {granted_at} end
+end
+local ARGV = {'', 'acquire', owner, ttl, '0', details, ''}
+${claims}`)
+
+/** ARGV the start of the lock's value, up to and with the time of the grant. */
+export const releaseScript = redisScript(`
+local mine = ARGV[1]
+local value = redis.pcall('GET', KEYS[2])
+if type(value) == 'string' and string.sub(value, 1, #mine) == mine and redis.call('EXISTS', KEYS[1]) == 1 and
+  redis.pcall('DEL', KEYS[2]) == 1 then
+  return {'released'}
+end
+local owner, granted_at = string.match(mine, '^(.*|)0|([^|]*)|$')
+local ARGV = {'', 'release', owner, '0', granted_at}
+${claims}`)
 
 /** KEYS session. Prolongs nothing. */
 export const attachScript = redisScript(`
@@ -232,4 +266,12 @@ return seen
 `)
 
 /** Every new connection loads them before the first request. */
-export const allScripts = [openScript, claimsScript, attachScript, keepAliveScript, lookScript]
+export const allScripts = [
+  openScript,
+  claimsScript,
+  voteScript,
+  releaseScript,
+  attachScript,
+  keepAliveScript,
+  lookScript,
+]
