@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_543,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 51_759,
+  'whole library': 51_829,
 }
 
 export interface Part {
