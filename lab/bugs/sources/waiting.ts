@@ -104,9 +104,9 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/attempt.ts`,
-        find: 'const attempt = newAttempt(this.#host.context.random)',
+        find: 'attempt: newAttempt(random) }',
         replaceBy:
-          "const attempt = [this.#host.context.holder, this.wanted.request.name].join('-').padEnd(22, '_')",
+          "attempt: [this.#host.context.holder, this.wanted.request.name].join('-').padEnd(22, '_') }",
       },
     ],
     foundBy: { simulation: { seeds: 60 } },

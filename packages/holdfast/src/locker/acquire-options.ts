@@ -51,8 +51,8 @@ export function wantedLock(
 ): Wanted {
   checkName(name)
   checkKnownOptions('options', options, withWait ? lockOptions : tryLockOptions)
-  const { mode: asked = 'exclusive' } = options
-  const mode = checkOneOf('mode', asked, ['exclusive', 'shared'])
+  const mode =
+    options.mode === undefined ? 'exclusive' : checkOneOf('mode', options.mode, ['exclusive', 'shared'])
   const weight = mode === 'exclusive' ? LOCK_CAPACITY : 1
   return wanted(info, name, mode, weight, LOCK_CAPACITY, options, locker)
 }
@@ -103,31 +103,36 @@ function wanted(
 ): Wanted {
   if (!info.modes.includes(mode))
     throw new UnsupportedError(`${info.name} cannot grant ${mode} leases; it can: ${info.modes.join(', ')}.`)
-  checkSignal(options.signal)
-  const lockDelayMs = checkServerDuty(info, 'lockDelayMs', info.lockDelay, options.lockDelayMs)
-  const holdAtLeastMs = checkServerDuty(info, 'holdAtLeastMs', info.holdAtLeast, options.holdAtLeastMs)
-  const { ttlMs, note, owner, maxWaiters } = options
-  const { maxHoldMs = Number.POSITIVE_INFINITY, warnHoldMs = defaults.warnHoldMs } = options
-  checkNumber('maxHoldMs', maxHoldMs, { min: 1, infinityAllowed: true })
-  if (holdAtLeastMs > maxHoldMs)
-    throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
-  return {
-    ttlMs: ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, ttlMs),
-    request: {
-      name,
-      mode,
-      weight,
-      capacity,
-      lockDelayMs,
-      ...(note !== undefined && { note: checkNote(note) }),
-      ...(owner !== undefined && { owner: checkText('owner', owner, limits.holderBytes) }),
-      ...(maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, maxWaiters) }),
-    },
-    maxHoldMs,
-    holdAtLeastMs,
-    warnHoldMs: checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
-    onJeopardy: checkCallback('onJeopardy', options.onJeopardy),
+  const { ttlMs, signal, note, owner, maxWaiters, maxHoldMs, warnHoldMs, onJeopardy } = options
+  if (signal !== undefined) checkSignal(signal)
+  const request = {
+    name,
+    mode,
+    weight,
+    capacity,
+    lockDelayMs: checkServerDuty(info, 'lockDelayMs', options.lockDelayMs),
+    ...(note !== undefined && { note: checkNote(note) }),
+    ...(owner !== undefined && { owner: checkText('owner', owner, limits.holderBytes) }),
+    ...(maxWaiters !== undefined && { maxWaiters: checkMaxWaiters(info, maxWaiters) }),
   }
+  // Most calls give few options, so what is not given costs no check.
+  const terms = {
+    ttlMs: ttlMs === undefined ? locker.ttlMs : checkTtlMs(info, ttlMs),
+    request,
+    maxHoldMs:
+      maxHoldMs === undefined
+        ? Number.POSITIVE_INFINITY
+        : checkNumber('maxHoldMs', maxHoldMs, { min: 1, infinityAllowed: true }),
+    holdAtLeastMs: checkServerDuty(info, 'holdAtLeastMs', options.holdAtLeastMs),
+    warnHoldMs:
+      warnHoldMs === undefined
+        ? defaults.warnHoldMs
+        : checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
+    onJeopardy: onJeopardy === undefined ? undefined : checkCallback('onJeopardy', onJeopardy),
+  }
+  if (terms.holdAtLeastMs > terms.maxHoldMs)
+    throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)
+  return terms
 }
 
 function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number {
@@ -140,11 +145,11 @@ function checkMaxWaiters(info: BackendInfo<Fencing>, maxWaiters: number): number
 function checkServerDuty(
   info: BackendInfo<Fencing>,
   argument: 'lockDelayMs' | 'holdAtLeastMs',
-  by: BackendInfo['lockDelay'],
   value: number | undefined,
 ): number {
   if (value === undefined) return 0
   const ms = checkNumber(argument, value, { min: 0, max: 86_400_000 })
+  const by = argument === 'lockDelayMs' ? info.lockDelay : info.holdAtLeast
   if (ms > 0 && by === 'none') throw new UnsupportedError(`${info.name} cannot enforce ${argument}.`)
   return ms
 }

@@ -27,6 +27,8 @@ import { acquireChannel, type TracedAttempt, traced } from './tracing.ts'
 /** Several sessions in a row that die before they can be used mean that the engine is not well. */
 const MAX_SESSIONS_PER_TRY = 3
 
+type TimedOutAfter = (waitedMs: number) => Promise<AcquireTimeoutError>
+
 export class Acquiring<F extends Fencing> {
   readonly context: LockerContext
   readonly closing: Cancellation
@@ -41,17 +43,18 @@ export class Acquiring<F extends Fencing> {
   }
 
   /** `null`: another client has it. */
-  async tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
+  tryOnce(wanted: Wanted, signal: AbortSignal | undefined): Promise<LeaseRecord | null> {
     const first = new Attempt<F>(this, wanted, signal, 0)
-    return this.#traced(first, async () => {
+    const run = async () => {
       const record = await this.#tryOnce(first)
       if (record === null && hasListeners('busy')) emit('busy', { ...first.about, waitedMs: first.waitedMs })
       return record
-    })
+    }
+    return acquireChannel.hasSubscribers ? tracedAttempt(first, run) : run()
   }
 
   /** `askedMs`: the caller's own `waitMs`, where this is what is left of it. */
-  async obtain(
+  obtain(
     wanted: Wanted,
     waitMs: number,
     signal: AbortSignal | undefined,
@@ -59,22 +62,16 @@ export class Acquiring<F extends Fencing> {
   ): Promise<LeaseRecord> {
     const first = new Attempt<F>(this, wanted, signal, waitMs)
     const timedOut = (waitedMs: number) => this.#timedOut(first, { waitMs: askedMs, waitedMs, signal })
-    return this.#traced(first, async () => {
-      if (waitMs > 0) return this.#wait(first, timedOut)
-      const record = await this.#tryOnce(first)
-      if (record !== null) return record
-      throw await timedOut(first.waitedMs)
-    })
+    const wait = waitMs > 0 ? this.#wait : this.#tryWithoutWait
+    return acquireChannel.hasSubscribers
+      ? tracedAttempt(first, () => wait.call(this, first, timedOut))
+      : wait.call(this, first, timedOut)
   }
 
-  #traced<R extends LeaseRecord | null>(first: Attempt<F>, run: () => Promise<R>): Promise<R> {
-    if (!acquireChannel.hasSubscribers) return run()
-    const about: TracedAttempt = first.about
-    return traced(acquireChannel, about, async () => {
-      const record = await run()
-      about.outcome = record === null ? 'busy' : 'granted'
-      return record
-    })
+  async #tryWithoutWait(first: Attempt<F>, timedOut: TimedOutAfter): Promise<LeaseRecord> {
+    const record = await this.#tryOnce(first)
+    if (record !== null) return record
+    throw await timedOut(first.waitedMs)
   }
 
   async #tryOnce(first: Attempt<F>): Promise<LeaseRecord | null> {
@@ -82,9 +79,8 @@ export class Acquiring<F extends Fencing> {
     try {
       for (let tries = 1; ; tries++) {
         const session = this.#sessions.ready(first.wanted) ?? (await this.#sessionFor(attempt))
-        const outcome = await attempt.tryIn(session)
-        if (isBusy(outcome)) return null
-        if (outcome !== null) return this.#handOut(attempt, outcome)
+        const outcome = await attempt.askIn(session, 'trying')
+        if (outcome !== null) return 'kind' in outcome ? null : this.#handOut(attempt, outcome)
         if (tries === MAX_SESSIONS_PER_TRY) throw this.#sessionsEnd(first.wanted)
         attempt = attempt.next()
       }
@@ -97,19 +93,16 @@ export class Acquiring<F extends Fencing> {
   }
 
   /** Waits until granted. */
-  async #wait(
-    first: Attempt<F>,
-    timedOut: (waitedMs: number) => Promise<AcquireTimeoutError>,
-  ): Promise<LeaseRecord> {
+  async #wait(first: Attempt<F>, timedOut: TimedOutAfter): Promise<LeaseRecord> {
     let attempt = first
-    const isQueue = this.context.info.waiting === 'queue'
+    const how = this.context.info.waiting === 'queue' ? 'asked' : 'trying'
     try {
       for (let rounds = 0; ; rounds++) {
         let pause: (() => Promise<void>) | undefined
         try {
           const session = this.#sessions.ready(first.wanted) ?? (await this.#sessionFor(attempt))
-          const outcome = await (isQueue ? attempt.enqueueIn(session) : attempt.tryIn(session))
-          if (isBusy(outcome)) {
+          const outcome = await attempt.askIn(session, how)
+          if (outcome !== null && 'kind' in outcome) {
             attempt.noteTaken()
             pause = () => this.#pollPause(session, outcome, attempt)
           } else if (outcome !== null) return this.#handOut(attempt, outcome)
@@ -232,8 +225,16 @@ export class Acquiring<F extends Fencing> {
   }
 }
 
-function isBusy(outcome: LeaseRecord | Busy | null): outcome is Busy {
-  return outcome !== null && 'kind' in outcome
+function tracedAttempt<R extends LeaseRecord | null>(
+  first: Attempt<Fencing>,
+  run: () => Promise<R>,
+): Promise<R> {
+  const about: TracedAttempt = first.about
+  return traced(acquireChannel, about, async () => {
+    const record = await run()
+    about.outcome = record === null ? 'busy' : 'granted'
+    return record
+  })
 }
 
 /** Cancelled by the caller's signal, or when the locker closes. A caller with a deadline adds it. */

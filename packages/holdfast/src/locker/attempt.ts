@@ -21,7 +21,7 @@ import { AcquireTimeoutError, ClosedError, outcomeOf, QueueFullError } from '../
 import { type AboutAttempt, emit, hasListeners, outcomeOfFailure } from '../base/events.ts'
 import { newAttempt } from '../base/ids.ts'
 import type * as spi from '../spi.ts'
-import type { AcquireRequest, AcquireResult, BackendSession, EnqueueResult, Fencing } from '../spi.ts'
+import type { AcquireRequest, AcquireResult, EnqueueResult, Fencing } from '../spi.ts'
 import { asHoldfastError, noAnswer } from './call.ts'
 import type { LockerContext } from './context.ts'
 import type { KeptSession } from './keeper.ts'
@@ -63,6 +63,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   isStopped = false
   readonly #host: AttemptHost
   readonly #waitMs: number
+  readonly #untilMs: number
   #signal: AbortSignal | undefined
   #claim: AcquireRequest | undefined
   #session: KeptSession<F> | undefined
@@ -95,13 +96,15 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     this.#signal = signal
     this.#waitMs = waitMs
     this.startMs = before?.startMs ?? context.clock.monotonicMs()
+    this.#untilMs = this.startMs + waitMs
     if (before !== undefined) {
       this.#whyNot = before.#whyNot
       this.#eventId = before.#eventId
     }
     this.#untieClosing = closing.onCancel(() => this.#stop(closing.reason))
     if (signal !== undefined) this.#untieSignal = onAborted(signal, ({ reason }) => this.#stop(reason))
-    this.#setDeadline()
+    // Timers of the same length share one of the system's.
+    if (waitMs > 0) this.#setLimit(before === undefined ? waitMs : this.#leftMs)
   }
 
   /** The same once more. */
@@ -115,61 +118,44 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     return this.#claim as AcquireRequest
   }
 
-  /** It has, or is about to have, a position in the engine's queue. */
-  get isQueued(): boolean {
-    return this.state === 'asked' || this.state === 'waiting'
-  }
-
   // --- asking ----------------------------------------------------------------------------------------------
 
-  /** Asks the engine to queue it. Settles with the grant, however long that takes. */
-  enqueueIn(session: KeptSession<F>): Promise<Outcome> {
-    const waitMs = Math.max(0, this.#leftMs)
-    return this.#askIn(session, 'asked', waitMs, (request) =>
-      // `Sessions` has checked that it has the method.
-      (session.engineSession as Required<BackendSession<F>>).enqueue(request, this),
-    )
-  }
-
-  /** Asks the engine once. */
-  tryIn(session: KeptSession<F>): Promise<Outcome> {
-    const { context } = this.#host
-    const { callTimeoutMs: timeoutMs } = context
-    if (this.#waitMs === 0 || timeoutMs < this.#leftMs)
-      this.#setLimit(timeoutMs, () => this.#giveUp(noAnswer(context, { what: this.#what, timeoutMs })))
-    return this.#askIn(session, 'trying', Number.POSITIVE_INFINITY, (request) => {
-      session.engineSession.tryAcquire(request, this).then(
-        (result) => this.#answered(result),
-        (error: unknown) => this.fail(error),
-      )
-    })
-  }
-
-  #askIn(
-    session: KeptSession<F>,
-    state: 'asked' | 'trying',
-    waitMs: number,
-    ask: (request: AcquireRequest) => void,
-  ): Promise<Outcome> {
+  /** Asks the engine to queue it (`asked`), which is answered with the grant, however long that takes; or asks once (`trying`). */
+  askIn(session: KeptSession<F>, state: 'asked' | 'trying'): Promise<Outcome> {
     return new Promise((resolve, reject) => {
       // It may have been stopped in the very moment in which the session was there.
       if (this.cancelled) throw this.reason
-      const attempt = newAttempt(this.#host.context.random)
-      const request = { ...this.wanted.request, attempt }
-      this.#claim = waitMs < Number.POSITIVE_INFINITY ? { ...request, waitMs } : request
+      const { clock, random } = this.#host.context
+      const request = { ...this.wanted.request, attempt: newAttempt(random) }
+      const leftMs = Math.max(0, this.#untilMs - clock.monotonicMs())
+      const isBounded = state === 'asked' && leftMs < Number.POSITIVE_INFINITY
+      this.#claim = isBounded ? { ...request, waitMs: leftMs } : request
       this.#resolve = resolve
       this.#reject = reject
       this.#session = session
       this.state = state
       // Before the request leaves: a keep-alive may bring word of it before its own answer is there.
-      session.attempts.set(attempt, this)
+      session.attempts.set(request.attempt, this)
       try {
-        ask(this.#claim)
+        // `Sessions` has checked that the method is there.
+        if (state === 'asked') session.engineSession.enqueue?.(this.#claim, this)
+        else this.#try(session, leftMs)
       } catch (error) {
         // A backend that throws instead of answering is treated alike.
         this.fail(error)
       }
     })
+  }
+
+  #try({ engineSession }: KeptSession<F>, leftMs: number): void {
+    const { context } = this.#host
+    const { callTimeoutMs: timeoutMs } = context
+    if (this.#waitMs === 0 || timeoutMs < leftMs)
+      this.#setLimit(timeoutMs, () => this.#giveUp(noAnswer(context, { what: this.#what, timeoutMs })))
+    engineSession.tryAcquire(this.#claim as AcquireRequest, this).then(
+      (result) => this.answer(result),
+      (error: unknown) => this.fail(error),
+    )
   }
 
   /** No more limits and signals: it is over, or its lease is handed out. */
@@ -190,17 +176,13 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     this.noteTaken()
   }
 
-  answer(result: EnqueueResult<F>): void {
-    this.#answered(result)
-  }
-
-  #answered(result: EnqueueResult<F> | AcquireResult<F>): void {
+  answer(result: EnqueueResult<F> | AcquireResult<F>): void {
     const session = this.#settle()
     if (session === undefined) return
     if (result.kind === 'granted') {
       const outcome = session.adopt(this, result.grant)
       // It is being confirmed, in what is left of the time.
-      if (outcome instanceof Promise) this.#setDeadline()
+      if (outcome instanceof Promise && this.#waitMs > 0) this.#setLimit(this.#leftMs)
       this.#resolve(outcome)
       return
     }
@@ -251,18 +233,15 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
 
   /** Its session, if it was asked for and is not settled. From then on it is, and the limit does not count any more. */
   #settle(): KeptSession<F> | undefined {
-    if (this.state !== 'trying' && !this.isQueued) return undefined
+    const { state } = this
+    if (state !== 'trying' && state !== 'asked' && state !== 'waiting') return undefined
     this.state = 'over'
     this.#timer?.cancel()
     return this.#session
   }
 
-  #setDeadline(): void {
-    if (this.#waitMs > 0) this.#setLimit(this.#leftMs, () => this.#stop(this.#timeoutError()))
-  }
-
-  /** It also keeps the process alive: a caller waits, however long that is. */
-  #setLimit(ms: number, onOver: () => void): void {
+  /** By default the deadline of the wait. It also keeps the process alive: a caller waits, however long that is. */
+  #setLimit(ms: number, onOver = () => this.#stop(this.#timeoutError())): void {
     this.#timer?.cancel()
     this.#timer = this.#host.context.clock.setTimer(ms, onOver, { keepsProcessAlive: true })
   }
@@ -274,7 +253,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   }
 
   get #leftMs(): number {
-    return this.#waitMs - this.waitedMs
+    return this.#untilMs - this.#host.context.clock.monotonicMs()
   }
 
   get #what(): string {

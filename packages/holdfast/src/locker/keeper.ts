@@ -87,8 +87,10 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return this.isOpen && this.#unresolved === 0
   }
 
+  /** Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. */
   get takesNewLeases(): boolean {
-    return this.isSound && !this.#isWornOut
+    const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
+    return this.#unresolved === 0 && !isWornOut && this.isOpen
   }
 
   get isIdle(): boolean {
@@ -103,11 +105,6 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** How long a call may take that is repeated until it is answered. */
   get callLimitMs(): number {
     return this.#keepAlives.callLimitMs
-  }
-
-  /** Every abandoned attempt leaves a mark at the engine for as long as the session lives. */
-  get #isWornOut(): boolean {
-    return this.#abandoned >= this.#context.maxAbandonedPerSession
   }
 
   driftMs(ttlMs: number): number {
@@ -236,7 +233,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   #noteIdle(): void {
     if (!this.isIdle) return
     this.#idleSinceMs = this.clock.monotonicMs()
-    if (this.#isWornOut && !this.ended.cancelled) this.#context.background.run(() => this.close())
+    const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
+    if (isWornOut && !this.ended.cancelled) this.#context.background.run(() => this.close())
   }
 
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
