@@ -284,17 +284,19 @@ export const attacks: TrapSection = {
       id: 'T94',
       title:
         'A file and its mark in one transaction of SQLite: a kill between rename and COMMIT leaves new content with the old mark',
-      core: { reason: 'no guard of this release writes files' },
-      backends: 'as core',
-      later: { later: ['guard for files'] },
+      core: {
+        test: 'at every step leaves the old content with the old mark, or the new with the new',
+      },
+      backends: { reason: 'it is about guards for files' },
     },
     {
       id: 'T95',
       title:
         'A fencing proxy that only records the token before it forwards: a slow older request takes effect after a newer one',
-      core: { reason: 'no guard of this release forwards requests' },
-      backends: 'as core',
-      later: { later: ['guarding proxy'] },
+      core: {
+        test: 'T95 with drain and quarantine no effect comes after that of a newer token',
+      },
+      backends: { reason: 'it is about proxies that fence' },
     },
   ],
 }

@@ -161,10 +161,10 @@ test('a narrowed run and a run with another client do not make the suite whole',
 })
 
 test('the page shows tests, reasons and what comes later', () => {
-  const cells = { core: { test: 'a | b' }, later: { later: ['guarding proxy', 'remote'] as const } }
+  const cells = { core: { test: 'a | b' }, later: { later: ['remote'] as const } }
   const own = { redis: { reason: 'one' }, redlock: { test: 'two' }, postgres: { reason: 'one' } }
   const page = renderTraps(trapsWith({ T1: { ...cells, ...own, seenIn: 'elsewhere' } }))
   expect(page).toContain(
-    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | **redis, postgres**: one<br>**redlock**: ✓ `two` | later: guarding proxy, remote |\n',
+    '| **T1** a trap<br>*elsewhere* | ✓ `a \\| b` | cannot happen | **redis, postgres**: one<br>**redlock**: ✓ `two` | later: remote |\n',
   )
 })

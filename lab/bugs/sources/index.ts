@@ -11,6 +11,7 @@ import { historyBugs } from './histories.ts'
 import { partitionsBugs } from './partitions.ts'
 import { recipeBugs } from './recipes.ts'
 import { scheduleBugs } from './schedules.ts'
+import { serviceBugs } from './services.ts'
 import { timeBugs } from './time.ts'
 import { waitingBugs } from './waiting.ts'
 import { zooKeeperBugs } from './zookeeper.ts'
@@ -24,6 +25,7 @@ export const sourceBugs: readonly SourceBug[] = [
   ...guaranteeBugs,
   ...etcdBugs,
   ...guardBugs,
+  ...serviceBugs,
   ...zooKeeperBugs,
   ...consulBugs,
   ...electionBugs,
