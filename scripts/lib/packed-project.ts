@@ -24,6 +24,8 @@ export interface PackedProject {
 
 let tarballs: ReadonlyMap<string, string> | undefined
 
+const MOST_TRIES = 5
+
 /** Packs the build as it is, once for each test file. The README is not part of it: `prepack` would write it. */
 function packed(): ReadonlyMap<string, string> {
   if (tarballs !== undefined) return tarballs
@@ -33,10 +35,13 @@ function packed(): ReadonlyMap<string, string> {
     published.map((path) => {
       const cwd = join(root, path)
       const args = ['pack', '--silent', '--ignore-scripts', '--pack-destination', folder]
-      const { status, stdout, stderr } = spawnSync('npm', args, { cwd, encoding: 'utf8' })
-      if (status !== 0) throw new Error(`npm pack failed: ${stderr}`)
       const { name } = JSON.parse(readFileSync(join(cwd, 'package.json'), 'utf8'))
-      return [name, join(folder, stdout.trim())]
+      for (let tries = 1; ; tries++) {
+        const { status, stdout, stderr } = spawnSync('npm', args, { cwd, encoding: 'utf8' })
+        if (status === 0) return [name, join(folder, stdout.trim())]
+        // Another test writes the documents into the package (`prepack`), and a file that was listed is gone for a moment.
+        if (tries === MOST_TRIES) throw new Error(`npm pack failed: ${stderr}`)
+      }
     }),
   )
   return tarballs

@@ -33,20 +33,24 @@ export async function environmentOf(
 
 const MIN_SECRET_BYTES = 32
 
-/** A file with the id of the key and its secret in base64, apart by white space. It is read before anything is locked. */
+/** It is read before anything is locked. */
 export function readSignKey({ signKeyFile: path }: EnvironmentFlags): FenceKey | undefined {
-  if (path === undefined) return undefined
+  return path === undefined ? undefined : readKey(path, '--sign-key-file')
+}
+
+/** A file with the id of the key and its secret in base64, apart by white space. */
+export function readKey(path: string, flag: string): FenceKey {
   let text: string
   try {
     text = readFileSync(path, 'utf8')
   } catch (error) {
-    throw usageError(`--sign-key-file cannot be read: ${(error as Error).message}.`)
+    throw usageError(`${flag} cannot be read: ${(error as Error).message}.`)
   }
   const [, id, encoded] = /^\s*([\w-]{1,64})\s+([A-Za-z0-9+/_=-]+)\s*$/.exec(text) ?? []
   const secret = Buffer.from(encoded ?? '', 'base64')
   if (id === undefined || secret.length < MIN_SECRET_BYTES)
     throw usageError(
-      `--sign-key-file must have an id and, after a space, a secret of ${MIN_SECRET_BYTES} bytes or more in base64.`,
+      `${flag} must have an id and, after a space, a secret of ${MIN_SECRET_BYTES} bytes or more in base64.`,
     )
   return { id, secret }
 }

@@ -43,10 +43,14 @@ const codes: Readonly<Record<string, number>> = {
 export function exitCodeOf(error: unknown, busyCode: number = EXIT.busy): number {
   if (error instanceof Exit) return error.exitCode
   const { code: name, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown }
-  // The engine's own refusal, of a password for example. Without one it is ours, of a feature or a `--require`.
-  if (name === 'UNSUPPORTED' && cause !== undefined) return EXIT.unavailable
+  // The engine's own refusal, of a password for example. Else it is ours, of a feature, a `--require` or a package that is missing.
+  if (name === 'UNSUPPORTED' && cause !== undefined && !isMissingPackage(cause)) return EXIT.unavailable
   const code = codes[String(name)] ?? EXIT.internal
   return code === EXIT.busy ? busyCode : code
+}
+
+function isMissingPackage(error: unknown): boolean {
+  return (error as { readonly code?: unknown } | null)?.code === 'ERR_MODULE_NOT_FOUND'
 }
 
 export function messageOf(error: unknown): string {

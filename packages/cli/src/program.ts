@@ -249,6 +249,45 @@ const looks: readonly Definition[] = [
     act: async (options) => (await import('./advise.ts')).advise(options),
   },
   {
+    name: 'fence-proxy',
+    summary: 'keep stale holders from a service that cannot be changed',
+    description:
+      'Forwards a request if its fence is not older than those before (docs/guards.md). Nobody may reach the service past it.',
+    arguments: [['target', 'the service, such as http://127.0.0.1:9000']],
+    options: [
+      () => new Option('--marks <file>', 'where the highest tokens are kept').makeOptionMandatory(),
+      () =>
+        new Option(
+          '--name <template>',
+          'the name that a request is about; {2} is the second segment of its path',
+        ).makeOptionMandatory(),
+      () =>
+        new Option(
+          '--key-file <path>',
+          'a key of signed fences, as for run --sign-key-file; may be given twice',
+        ).argParser(all),
+      () => new Option('--unsigned', 'trust unsigned fences, where strangers cannot reach the proxy'),
+      () => new Option('--listen <host:port>', 'where it listens').default('127.0.0.1:8080'),
+      () =>
+        new Option('--reads <reads>', 'whether GET, HEAD and OPTIONS need a fence')
+          .choices(['fenced', 'open'])
+          .default('fenced'),
+      () =>
+        new Option('--limit <time>', 'how long the service may take for an answer')
+          .default(30_000, '30s')
+          .argParser(duration),
+      () =>
+        new Option('--quarantine <time>', 'how much longer a request without an answer may take effect')
+          .default(60_000, '60s')
+          .argParser(duration),
+      flags.verbose,
+    ],
+    examples: [
+      "holdfast fence-proxy http://127.0.0.1:9000 --marks fences.db --name 'sku:{2}' --key-file key",
+    ],
+    act: async (target, options) => (await import('./fence-proxy.ts')).fenceProxy(target, options),
+  },
+  {
     name: 'server',
     summary: 'start the lock server, the package holdfast-server',
     arguments: [['[arguments...]', 'its own arguments, after --']],
