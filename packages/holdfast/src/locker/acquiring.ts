@@ -27,7 +27,8 @@ import { acquireChannel, type TracedAttempt, traced } from './tracing.ts'
 /** Several sessions in a row that die before they can be used mean that the engine is not well. */
 const MAX_SESSIONS_PER_TRY = 3
 
-type TimedOutAfter = (waitedMs: number) => Promise<AcquireTimeoutError>
+/** `last`: the try that was not granted. All tries of a call have one id for events, made at the first event. */
+type TimedOutAfter = (last: Attempt<Fencing>, waitedMs: number) => Promise<AcquireTimeoutError>
 
 export class Acquiring<F extends Fencing> {
   readonly context: LockerContext
@@ -61,7 +62,8 @@ export class Acquiring<F extends Fencing> {
     askedMs = waitMs,
   ): Promise<LeaseRecord> {
     const first = new Attempt<F>(this, wanted, signal, waitMs)
-    const timedOut = (waitedMs: number) => this.#timedOut(first, { waitMs: askedMs, waitedMs, signal })
+    const timedOut: TimedOutAfter = (last, waitedMs) =>
+      this.#timedOut(last, { waitMs: askedMs, waitedMs, signal })
     const wait = waitMs > 0 ? this.#wait : this.#tryWithoutWait
     return acquireChannel.hasSubscribers
       ? tracedAttempt(first, () => wait.call(this, first, timedOut))
@@ -71,7 +73,7 @@ export class Acquiring<F extends Fencing> {
   async #tryWithoutWait(first: Attempt<F>, timedOut: TimedOutAfter): Promise<LeaseRecord> {
     const record = await this.#tryOnce(first)
     if (record !== null) return record
-    throw await timedOut(first.waitedMs)
+    throw await timedOut(first, first.waitedMs)
   }
 
   async #tryOnce(first: Attempt<F>): Promise<LeaseRecord | null> {
@@ -116,7 +118,7 @@ export class Acquiring<F extends Fencing> {
         await (pause?.() ?? backOff(this.context, rounds, attempt))
       }
     } catch (error) {
-      if (error instanceof AcquireTimeoutError) throw await timedOut(error.waitedMs)
+      if (error instanceof AcquireTimeoutError) throw await timedOut(attempt, error.waitedMs)
       attempt.noteFailure(error, true)
       throw error
     } finally {
@@ -218,7 +220,7 @@ export class Acquiring<F extends Fencing> {
     return record
   }
 
-  #timedOut(attempt: Attempt<F>, timedOut: TimedOut): Promise<AcquireTimeoutError> {
+  #timedOut(attempt: Attempt<Fencing>, timedOut: TimedOut): Promise<AcquireTimeoutError> {
     const { waitedMs } = timedOut
     if (hasListeners('timed-out')) emit('timed-out', { ...attempt.about, waitedMs })
     return this.#holders.timeoutError(attempt.wanted.request.name, timedOut)

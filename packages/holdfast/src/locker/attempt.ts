@@ -270,8 +270,9 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       : this.#whyNot
   }
 
-  /** The engine has said that the name is not free. */
+  /** The engine has said that the name is not free. Told once, however often it says so. */
   noteTaken(): void {
+    if (this.#whyNot === TAKEN) return
     this.#whyNot = TAKEN
     if (hasListeners('waiting')) emit('waiting', { ...this.about, waitMs: this.#waitMs })
   }

@@ -30,16 +30,15 @@ export function replace<F extends Fencing>(backend: Backend<F>, replacements: Re
   return overlay(withSessions, replacements.backend?.(withSessions) ?? {})
 }
 
-function answeringAttempts<F extends Fencing>(over: ReplacedSession<F>): Replaced<BackendSession<F>> {
-  const { enqueue, ...others } = over
-  if (!('enqueue' in over) || enqueue === undefined) return over as Replaced<BackendSession<F>>
-  return {
-    ...others,
-    enqueue(request, attempt) {
+function answeringAttempts<F extends Fencing>(over: ReplacedSession<F>): object {
+  const { enqueue } = over
+  if (enqueue === undefined) return over
+  return overlay(over, {
+    enqueue(request: AcquireRequest, attempt: Attempt<F>) {
       const answer = enqueue(request, attempt)
       if (answer instanceof Promise) answering(attempt, answer as Promise<EnqueueResult<F>>)
     },
-  }
+  })
 }
 
 /** Methods are bound to the object that they came from: most backends have private fields. */
