@@ -137,9 +137,10 @@ export class Lane<Item, Answer> {
     const entry: Entry<Item, Answer> = { item, asker, untie: ignore, batch: undefined, isSettled: false }
     entry.untie = call.onCancel(() => this.#cancelled(entry, call))
     this.#waiting.push(entry)
-    if (this.#isLeaving || !this.#hasRoom()) return
-    const isPatientNow = gathersPerTurn === true && (this.#lastBatch > 1 || this.#inFlight.length > 0)
-    if (isPatientNow || isPatient?.(item) === true) this.#leaveLater()
+    const isIdle = this.#inFlight.length === 0
+    if (this.#isLeaving || this.#pause !== undefined || !(isIdle || this.#hasRoom())) return
+    const isGathered = gathersPerTurn === true && (this.#lastBatch > 1 || !isIdle)
+    if (isGathered || isPatient?.(item) === true) this.#leaveLater()
     else {
       this.#isLeaving = true
       soon.then(this.#leaveTogether)
@@ -187,6 +188,13 @@ export class Lane<Item, Answer> {
 
   readonly #leaveTogether = (): void => {
     this.#isLeaving = false
+    const [first] = this.#waiting
+    const isAlone = this.#waiting.length === 1 && this.#inFlight.length === 0 && this.#pause === undefined
+    if (isAlone && first?.isSettled === false) {
+      this.#waiting = []
+      this.#send(new Batch([first]))
+      return
+    }
     while (this.#waiting.length > 0 && this.#hasRoom()) {
       const entries = this.#nextBatch()
       if (entries.length === 0) return
@@ -205,11 +213,6 @@ export class Lane<Item, Answer> {
 
   #nextBatch(): readonly Entry<Item, Answer>[] {
     const { keyOf } = this.#options
-    const [first] = this.#waiting
-    if (this.#waiting.length === 1 && this.#inFlight.length === 0 && first?.isSettled === false) {
-      this.#waiting = []
-      return [first]
-    }
     const most = this.#share()
     const keys = new Set<string>()
     const leaving: Entry<Item, Answer>[] = []
@@ -249,18 +252,12 @@ export class Lane<Item, Answer> {
       const sent = this.#options.send(batch.items, batch)
       if (sent instanceof Promise)
         sent.then(
-          (answers) => {
-            this.#answered(batch, answers)
-            if (this.#waiting.length > 0) this.#goOn()
-          },
-          (error: unknown) => {
-            this.#failed(batch, error)
-            if (this.#waiting.length > 0) this.#goOn()
-          },
+          (answers) => this.#answered(batch, answers, true),
+          (error: unknown) => this.#failed(batch, error, true),
         )
-      else this.#answered(batch, sent)
+      else this.#answered(batch, sent, false)
     } catch (error) {
-      this.#failed(batch, error)
+      this.#failed(batch, error, false)
     }
   }
 
@@ -270,20 +267,27 @@ export class Lane<Item, Answer> {
     else this.#leaveTogether()
   }
 
-  #answered(batch: Batch<Item, Answer>, sent: Sent<Answer>): void {
+  #answered(batch: Batch<Item, Answer>, sent: Sent<Answer>, isLater: boolean): void {
     this.#over(batch)
     const { entries } = batch
-    if (isRetry(sent)) {
-      this.#retry(entries, sent.retryInMs)
-      return
-    }
-    for (let index = 0; index < entries.length; index++) {
-      const entry = entries[index] as Entry<Item, Answer>
-      const answer = sent?.[index]
-      if (answer === undefined) fail(entry, new Error('the batch came back with too few answers'))
-      else if (answer instanceof Error) fail(entry, answer)
-      else if (settle(entry)) entry.asker.answered(answer)
-    }
+    if (sent !== null && 'retryInMs' in sent) this.#retry(entries, sent.retryInMs)
+    else
+      for (let index = 0; index < entries.length; index++) {
+        const entry = entries[index] as Entry<Item, Answer>
+        const answer = sent?.[index]
+        if (answer === undefined) fail(entry, this.#unanswered())
+        else if (answer instanceof Error) fail(entry, answer)
+        else if (settle(entry)) entry.asker.answered(answer)
+      }
+    if (isLater && this.#waiting.length > 0) this.#goOn()
+  }
+
+  #unanswered(): Error {
+    return new BackendUnavailableError(
+      this.#options.backend,
+      'the batch came back with too few answers',
+      'unknown',
+    )
   }
 
   #retry(entries: readonly Entry<Item, Answer>[], inMs: number): void {
@@ -294,9 +298,10 @@ export class Lane<Item, Answer> {
     this.#pause = this.#options.clock.setTimer(inMs, () => this.resume(), { keepsProcessAlive: true })
   }
 
-  #failed(batch: Batch<Item, Answer>, error: unknown): void {
+  #failed(batch: Batch<Item, Answer>, error: unknown, isLater: boolean): void {
     this.#over(batch)
     for (const entry of batch.entries) fail(entry, error)
+    if (isLater && this.#waiting.length > 0) this.#goOn()
   }
 
   #over(batch: Batch<Item, Answer>): void {
@@ -333,10 +338,6 @@ function settle(entry: Entry<unknown, never>): boolean {
 
 function fail(entry: Entry<unknown, never>, error: unknown): void {
   if (settle(entry)) entry.asker.failed(error)
-}
-
-function isRetry<Answer>(sent: Sent<Answer>): sent is { readonly retryInMs: number } {
-  return !Array.isArray(sent) && sent !== null && 'retryInMs' in sent
 }
 
 function closed(backend: string, outcome: CallOutcome): BackendUnavailableError {

@@ -42,17 +42,22 @@ const plain: { readonly [letter: string]: ScriptAnswer } = {
   k: { kind: 'prolonged' },
 }
 const busy: ScriptAnswer = { kind: 'busy' }
+/** Followed by the microseconds by which the server's clock is behind the last token. */
+const BEHIND = 'behind'
 
-/** The answers to so many requests, an Error where the server refused one, and maybe a note about the whole call. */
-export function readReply(
-  reply: RedisReply,
-  count: number,
-): { readonly answers: (ScriptAnswer | Error)[]; readonly note?: string } {
+/** The answers to the requests of a call, an Error where the server refused one, and maybe a note about the whole call. */
+export function readReply(reply: RedisReply): {
+  readonly answers: (ScriptAnswer | Error)[]
+  readonly note?: string
+} {
   const texts = typeof reply === 'string' ? reply.split(' ') : reply
-  if (!Array.isArray(texts) || texts.length < count) throw notUnderstood()
+  if (!Array.isArray(texts)) throw notUnderstood()
+  const last = texts[texts.length - 1]
+  const note = typeof last === 'string' && last.startsWith(BEHIND) ? last.slice(BEHIND.length) : undefined
+  const count = note === undefined ? texts.length : texts.length - 1
   const answers: (ScriptAnswer | Error)[] = []
   for (let index = 0; index < count; index++) answers.push(readAnswer(texts[index]))
-  return texts.length === count ? { answers } : { answers, note: String(texts[count]) }
+  return note === undefined ? { answers } : { answers, note }
 }
 
 function readAnswer(reply: RedisReply | undefined): ScriptAnswer | Error {
@@ -96,7 +101,7 @@ function readOutlook(text: string): Outlook {
   return { isFirst: first === '1', dueMs: Number(due), isForeign: foreign === '1' }
 }
 
-function notUnderstood(): BackendUnavailableError {
+export function notUnderstood(): BackendUnavailableError {
   return new BackendUnavailableError('redis', 'a script has answered with something unknown', 'unknown')
 }
 

@@ -17,7 +17,7 @@ import {
   type RedisScript,
   slotOf,
 } from '../client/index.ts'
-import { readReply, type ScriptAnswer } from './answers.ts'
+import { notUnderstood, readReply, type ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
 import { type Request, shortCallOf } from './requests.ts'
 import { requestScript } from './scripts/requests.ts'
@@ -82,7 +82,7 @@ export class Sender {
       const part = indexes.map((index) => requests[index] as Request)
       const settled = await this.#sendAlone(part, call.signal, promptly).catch((error: Error) => error)
       for (const [at, index] of indexes.entries())
-        answers[index] = settled instanceof Error ? settled : (settled[at] as ScriptAnswer | Error)
+        answers[index] = settled instanceof Error ? settled : (settled[at] ?? notUnderstood())
       if (!(settled instanceof Error)) onAnswered?.(indexes, answers)
     }
     const bySlot = Map.groupBy(requests.keys(), (index) => this.#slotOf(requests[index] as Request))
@@ -127,9 +127,7 @@ export class Sender {
 
   readonly #sendBatch = (requests: readonly Request[]): Promise<(ScriptAnswer | Error)[]> => {
     const { script, keys, args } = this.#callFor(requests)
-    return this.#client.ask(script, keys, args, (reply, isRepeated) =>
-      this.#read(reply, requests.length, isRepeated),
-    )
+    return this.#client.ask(script, keys, args, this.#read)
   }
 
   async #sendAlone(
@@ -139,8 +137,7 @@ export class Sender {
   ): Promise<(ScriptAnswer | Error)[]> {
     const { script, keys, args } = this.#callFor(requests)
     const losses = this.#client.lossCount()
-    const read = (reply: RedisReply) =>
-      this.#read(reply, requests.length, losses !== this.#client.lossCount())
+    const read = (reply: RedisReply) => this.#read(reply, losses !== this.#client.lossCount())
     if (promptly === undefined) return read(await this.#client.run(script, keys, args, signal))
     let isPrompt = false
     const confirms = (reply: RedisReply) => {
@@ -153,9 +150,9 @@ export class Sender {
     return isPrompt ? answers.map((answer) => (isConfirmation(answer) ? answer : notConfirmed())) : answers
   }
 
-  #read(reply: RedisReply, count: number, isRepeated: boolean): (ScriptAnswer | Error)[] {
-    const { answers, note } = readReply(reply, count)
-    if (note !== undefined) this.#clockIsBehind(note)
+  readonly #read = (reply: RedisReply, isRepeated: boolean): (ScriptAnswer | Error)[] => {
+    const { answers, note } = readReply(reply)
+    if (note !== undefined) this.#clockIsBehind(Number(note))
     return isRepeated ? answers.map(unknownIfNotHeld) : answers
   }
 
@@ -182,11 +179,11 @@ export class Sender {
     return { script: requestScript, keys, args }
   }
 
-  #clockIsBehind(note: string): void {
+  #clockIsBehind(us: number): void {
     const nowMs = this.#connection.clock.monotonicMs()
     if (nowMs < this.#nextWarningMs) return
     this.#nextWarningMs = nowMs + WARNING_INTERVAL_MS
-    const behindMs = Math.round(Number(note.replace('behind', '')) / 1_000)
+    const behindMs = Math.round(us / 1_000)
     warn({
       backend: 'redis',
       namespace: this.#connection.demands.namespace,
