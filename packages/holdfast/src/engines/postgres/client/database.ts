@@ -9,6 +9,7 @@
  */
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { InvalidArgumentError } from '../../../base/errors.ts'
+import type { Call } from '../../../spi.ts'
 import { PgDatabase } from './pg.ts'
 import { PostgresJsDatabase } from './postgres-js.ts'
 import type { NativeTransaction, Parameter, PgPool, PostgresClient, PostgresJs, Row } from './types.ts'
@@ -16,6 +17,8 @@ import type { NativeTransaction, Parameter, PgPool, PostgresClient, PostgresJs, 
 export interface QueryOptions {
   /** When it aborts, the call settles with an unknown outcome; the connection is given up if the client can do that. */
   readonly signal?: AbortSignal
+  /** The same as the signal of a call, which need not be made then. */
+  readonly call?: Call
   /**
    * The name under which the server keeps the statement, with `pg`. It must belong to this text in all processes: behind a pooler
    * another one may have given it to the server.

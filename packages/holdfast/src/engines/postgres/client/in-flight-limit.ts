@@ -2,7 +2,7 @@
  * Limits the statements that postgres.js has at a time to the number of its connections. A statement that is cancelled in
  * the queue of postgres.js is sent all the same when a connection is free. Here it can leave the queue.
  */
-import { onAborted } from '../../../base/aborting.ts'
+import { onStop, type Stop } from './stop.ts'
 
 export class InFlightLimit {
   readonly #queue = new Set<() => void>()
@@ -17,8 +17,8 @@ export class InFlightLimit {
     return this.#inFlight
   }
 
-  /** Undefined: there is room, and nothing to wait for. Rejects with what `errorFor` returns when the signal aborts. */
-  take(signal: AbortSignal | undefined, errorFor: () => Error): Promise<void> | undefined {
+  /** Undefined: there is room, and nothing to wait for. Rejects with what `errorFor` returns when the caller has gone. */
+  take(stop: Stop | undefined, errorFor: () => Error): Promise<void> | undefined {
     if (this.#inFlight < this.max) {
       this.#inFlight++
       return undefined
@@ -33,7 +33,7 @@ export class InFlightLimit {
         this.#queue.delete(start)
         reject(errorFor())
       }
-      const stopListening = onAborted(signal, leave)
+      const stopListening = onStop(stop, leave)
     })
   }
 

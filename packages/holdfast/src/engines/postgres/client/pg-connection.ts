@@ -1,9 +1,9 @@
 /** A connection of `pg`: one statement on it, what it has told by events, and pools beside the user's. */
 
-import { cancelledCall, unlessAborted } from '../../../base/aborting.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { asUnavailable, isStandbyWarning, standbySkipped } from './failures.ts'
+import { isStopped, type Stop, stoppedCall, unlessStop } from './stop.ts'
 import type { Parameter, PgConnection, PgPool, PgPoolClient, PgQuery, Row } from './types.ts'
 
 export interface ConnectionState {
@@ -39,10 +39,10 @@ export async function runStatement(
   backend: string,
   text: string,
   parameters: readonly Parameter[] = [],
-  signal?: AbortSignal,
+  stop?: Stop,
   name?: string,
 ): Promise<readonly Row[]> {
-  if (signal?.aborted) throw cancelledCall(backend, signal, 'not-applied')
+  if (isStopped(stop)) throw stoppedCall(backend, stop, 'not-applied')
   const state = stateOf(connection)
   state.hasSkippedStandby = false
   const query: PgQuery = { text, rowMode: 'array' }
@@ -51,8 +51,7 @@ export async function runStatement(
   if (name !== undefined) query.name = name
   let answer: unknown
   try {
-    const cancelled = () => cancelledCall(backend, signal as AbortSignal, 'unknown')
-    answer = await unlessAborted(connection.query(query), signal, cancelled)
+    answer = await unlessStop(connection.query(query), backend, stop)
   } catch (error) {
     // After an error of the server a connection is as good as any. One whose statement has not been answered is not: no other
     // call may get it while it is still at work.

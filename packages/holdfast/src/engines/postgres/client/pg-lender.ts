@@ -5,13 +5,13 @@
  * have them all, and wait for the locker (T85, shared clients). It is in a pool of one, which opens it when it is needed and closes it when it
  * has been idle.
  */
-import { cancelledCall, onAborted } from '../../../base/aborting.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError } from '../../../base/errors.ts'
 import { asUnavailable } from './failures.ts'
 import { listenForErrors, poolBeside } from './pg-connection.ts'
 import { PgSockets } from './pg-sockets.ts'
+import { isStopped, onStop, type Stop, stoppedCall } from './stop.ts'
 import type { PgPool, PgPoolClient } from './types.ts'
 
 /** A pool that is full for less than this is no reason to open another connection. */
@@ -47,24 +47,24 @@ export class PgLender {
   }
 
   /** A connection of the pool. */
-  connect(signal: AbortSignal | undefined): Promise<PgPoolClient> {
-    return this.#connect(this.#pool, signal) as Promise<PgPoolClient>
+  connect(stop: Stop | undefined): Promise<PgPoolClient> {
+    return this.#connect(this.#pool, stop) as Promise<PgPoolClient>
   }
 
   /** The connection beside the pool. */
-  spare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
+  spare(stop: Stop | undefined): Promise<PgPoolClient> {
     this.#spare ??= this.#openSpare()
-    return this.#connect(this.#spare, signal) as Promise<PgPoolClient>
+    return this.#connect(this.#spare, stop) as Promise<PgPoolClient>
   }
 
-  async connectOrSpare(signal: AbortSignal | undefined): Promise<PgPoolClient> {
+  async connectOrSpare(stop: Stop | undefined): Promise<PgPoolClient> {
     // The pool serves in order. A request that is left in it waits, so another one would wait too, and be left as well.
     const isStillShort = this.#leftInPool > 0 && this.shortage !== undefined
-    const client = isStillShort ? null : await this.#connect(this.#pool, signal, SPARE_AFTER_MS)
+    const client = isStillShort ? null : await this.#connect(this.#pool, stop, SPARE_AFTER_MS)
     if (client !== null) return client
     const shortage = this.shortage ?? 'the pool was full'
     try {
-      return await this.spare(signal)
+      return await this.spare(stop)
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error)
       const what = `${shortage}, and another connection could not be opened: ${why}`
@@ -92,15 +92,15 @@ export class PgLender {
   }
 
   /** Null: the pool had none free for `withinMs`, and was not asked any longer. */
-  #connect(pool: PgPool, signal: AbortSignal | undefined, withinMs?: number): Promise<PgPoolClient | null> {
-    if (signal?.aborted) return Promise.reject(cancelledCall(this.#backend, signal, 'not-applied'))
+  #connect(pool: PgPool, stop: Stop | undefined, withinMs?: number): Promise<PgPoolClient | null> {
+    if (isStopped(stop)) return Promise.reject(stoppedCall(this.#backend, stop, 'not-applied'))
     const { idleCount = 0, waitingCount = 0 } = pool
     const connecting = pool.connect().catch((error: unknown) => {
       throw asUnavailable(this.#backend, 'no connection', error, 'not-applied')
     })
     // The pool has one for this call, and hands it out after this turn. If the user ends the pool before, it never answers.
     const isFree = idleCount > waitingCount
-    if (isFree && signal === undefined) return connecting
+    if (isFree && stop === undefined) return connecting
     return new Promise((resolve, reject) => {
       let isLeft = false
       const settle = () => {
@@ -112,9 +112,9 @@ export class PgLender {
         this.#leftInPool++
         settle()
       }
-      const stopListening = onAborted(signal, (aborted) => {
+      const stopListening = onStop(stop, () => {
         leave()
-        reject(cancelledCall(this.#backend, aborted, 'not-applied'))
+        reject(stoppedCall(this.#backend, stop, 'not-applied'))
       })
       // Asked only then: a connection that is free now may go to a call that came before, and one may be being opened.
       const onSlow = () => {

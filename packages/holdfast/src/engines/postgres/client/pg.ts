@@ -79,16 +79,16 @@ export class PgDatabase implements PostgresDatabase {
     parameters: readonly Parameter[] = [],
     options: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    const { signal } = options
-    const client = await (this.#hasSpare ? this.#lender.connectOrSpare(signal) : this.#lender.connect(signal))
+    const stop = options.call ?? options.signal
+    const client = await (this.#hasSpare ? this.#lender.connectOrSpare(stop) : this.#lender.connect(stop))
     const name = this.#keepsStatements ? options.name : undefined
     try {
-      return await runStatement(client, this.#backend, text, parameters, signal, name)
+      return await runStatement(client, this.#backend, text, parameters, stop, name)
     } catch (error) {
       if (name === undefined || !isUnkept(error)) throw error
       // The server refused it before it ran, so to send it again does nothing twice.
       this.#keepsStatements = false
-      return await runStatement(client, this.#backend, text, parameters, signal)
+      return await runStatement(client, this.#backend, text, parameters, stop)
     } finally {
       giveBack(client)
     }

@@ -9,7 +9,7 @@
  * away between the two, and the client waits for ever.
  */
 
-import { cancelledCall, onAborted, unlessAborted, unlessStopped } from '../../../base/aborting.ts'
+import { cancelledCall, onAborted, unlessStopped } from '../../../base/aborting.ts'
 import { afterThisTurn } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { BackendUnavailableError, InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
@@ -30,6 +30,7 @@ import { InFlightLimit } from './in-flight-limit.ts'
 import { noticeListenersOf } from './notices.ts'
 import { asPlainText } from './plain-text.ts'
 import { refusingAfterEnd } from './postgres-js-transaction.ts'
+import { isStopped, type Stop, stoppedCall, unlessStop } from './stop.ts'
 import type { Parameter, PostgresJs, PostgresJsRunner, Row } from './types.ts'
 
 /** How many connections postgres.js has at most, unless told otherwise. */
@@ -77,14 +78,13 @@ export class PostgresJsDatabase implements PostgresDatabase {
   async query(
     text: string,
     parameters: readonly Parameter[] = [],
-    { signal }: QueryOptions = {},
+    { call, signal }: QueryOptions = {},
   ): Promise<readonly Row[]> {
-    const waiting = this.#limit.take(signal, () =>
-      cancelledCall(this.#backend, signal as AbortSignal, 'not-applied'),
-    )
+    const stop = call ?? signal
+    const waiting = this.#limit.take(stop, () => stoppedCall(this.#backend, stop, 'not-applied'))
     if (waiting !== undefined) await waiting
     const skipped = this.#skippedStandbys
-    const rows = await this.#run(this.#sql, text, parameters, signal, () => this.#limit.giveBack())
+    const rows = await this.#run(this.#sql, text, parameters, stop, () => this.#limit.giveBack())
     if (skipped !== this.#skippedStandbys) throw standbySkipped(this.#backend)
     return rows
   }
@@ -186,12 +186,12 @@ export class PostgresJsDatabase implements PostgresDatabase {
     sql: PostgresJsRunner,
     text: string,
     parameters: readonly Parameter[],
-    signal: AbortSignal | undefined,
+    stop: Stop | undefined,
     onDone: () => void = ignore,
   ): Promise<readonly Row[]> {
-    if (signal?.aborted) {
+    if (isStopped(stop)) {
       onDone()
-      throw cancelledCall(this.#backend, signal, 'not-applied')
+      throw stoppedCall(this.#backend, stop, 'not-applied')
     }
     try {
       // Without parameters it may be several statements, which cannot be prepared.
@@ -201,8 +201,7 @@ export class PostgresJsDatabase implements PostgresDatabase {
           : sql.unsafe(text, asPlainText(sql, parameters), { prepare: true })
       const answer = Promise.resolve(query.values())
       answer.then(onDone, onDone)
-      const cancelled = () => cancelledCall(this.#backend, signal as AbortSignal, 'unknown')
-      return lastOf(await unlessAborted(answer, signal, cancelled))
+      return lastOf(await unlessStop(answer, this.#backend, stop))
     } catch (error) {
       throw asUnavailable(this.#backend, 'the statement failed', error)
     }

@@ -157,10 +157,7 @@ export class Connection {
     this.statistics.statements++
     this.statistics.inFlight++
     try {
-      return await this.#options.database.query(text, parameters, {
-        signal: call.signal,
-        name: this.#names.get(text),
-      })
+      return await this.#options.database.query(text, parameters, { call, name: this.#names.get(text) })
     } catch (error) {
       // A grant to a waiter of this process may be in the answer that got lost.
       if (outcomeOf(error) === 'unknown') this.room.lookAtAll()
