@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, test } from 'vitest'
 import { azureExceptions, objectExceptions, objectGuardWorld } from '../../test/object/guard-world.ts'
 import { type OpenedStore, openStore } from '../../test/object/open-store.ts'
 import { engineOfStore, storeNames } from '../../test/object/stores.ts'
+import { BackendUnavailableError } from '../base/errors.ts'
 import { makeFence } from '../base/fence.ts'
 import { describeGuard } from '../testing/describe-guard.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
@@ -231,7 +232,11 @@ describe('objectGuard', () => {
     const clock = createFakeClock()
     const never = () => new Promise<never>(() => {})
     const silent = objectGuard({ store: { ...nothing, get: never }, clock, callTimeoutMs: 1_000 })
-    const reading = assert.rejects(silent.get(fence(1n)), /no answer within 1000 ms/)
+    const reading = assert.rejects(silent.get(fence(1n)), {
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+      message: /no answer within 1000 ms/,
+    })
     await clock.advance(1_000)
     await reading
     let puts = 0
@@ -243,6 +248,22 @@ describe('objectGuard', () => {
     })
     for (let tries = 0; tries < 5; tries++) await clock.advance(1_000)
     await writing
+  })
+
+  test('T10 a refusal of a second copy does not say that the first one will not arrive', async () => {
+    const refusal = new BackendUnavailableError('s3', 'it answered 403', 'not-applied')
+    const guardOf = (...answers: readonly Error[]) => {
+      const left = ['data', ...answers]
+      const put = async () => {
+        const answer = left.shift() ?? refusal
+        if (typeof answer === 'string') return answer
+        throw answer
+      }
+      return objectGuard({ store: { ...nothing, put } })
+    }
+    const failure = (outcome: string) => ({ code: 'BACKEND_UNAVAILABLE', outcome })
+    await assert.rejects(guardOf().put(fence(1n), 'data'), failure('not-applied'))
+    await assert.rejects(guardOf(new Error('lost')).put(fence(1n), 'data'), failure('unknown'))
   })
 
   test('a transaction that is over cannot be used any more', async () => {

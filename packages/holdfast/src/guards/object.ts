@@ -17,7 +17,6 @@
  */
 
 import type { Clock } from '../base/clock.ts'
-import { limits } from '../base/defaults.ts'
 import { InvalidArgumentError, quote } from '../base/errors.ts'
 import { type Random, systemRandom } from '../base/ids.ts'
 import { checkText } from '../base/names.ts'
@@ -108,7 +107,7 @@ export function objectGuard(options: ObjectGuardOptions): ObjectGuard {
 }
 
 function checkKey(key: unknown): string {
-  const checked = checkText('key', key, Math.max(MAX_KEY_BYTES, limits.nameBytes))
+  const checked = checkText('key', key, MAX_KEY_BYTES)
   if (checked.endsWith('.head'))
     throw new InvalidArgumentError(
       'key',

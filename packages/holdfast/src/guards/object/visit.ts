@@ -17,7 +17,13 @@
 
 import { type Cancellation, unlessCancelled } from '../../base/cancellation.ts'
 import type { Clock } from '../../base/clock.ts'
-import { BackendUnavailableError, ConflictError, isHoldfastError, quote } from '../../base/errors.ts'
+import {
+  BackendUnavailableError,
+  type CallOutcome,
+  ConflictError,
+  isHoldfastError,
+  quote,
+} from '../../base/errors.ts'
 import type { Random } from '../../base/ids.ts'
 import { withLimit } from '../../base/within.ts'
 import { decide } from '../checkpoint.ts'
@@ -41,6 +47,7 @@ export interface Seen {
   readonly etag: string | null
 }
 
+const BACKEND = 'object store'
 /** How often one PUT of a head is sent: Ceph answers 500 to some of many writers. */
 const MOST_TRIES = 5
 
@@ -108,7 +115,11 @@ export class Visit {
       this.#hasRead = true
       if (head === null || head.ptr === null) return null
       const { ptr } = head
-      const found = await withinLimit(this.#terms, (signal) => this.#terms.store.get(ptr, { signal }))
+      const found = await withinLimit(
+        this.#terms,
+        (signal) => this.#terms.store.get(ptr, { signal }),
+        'not-applied',
+      )
       if (found !== null) return found.body
       await this.look()
       if (this.#seen.etag === etag) throw this.#failure(`its data, ${quote(ptr)}, was deleted by others`)
@@ -163,7 +174,8 @@ export class Visit {
           return true
         }
       } catch (error) {
-        if (isNotApplied(error)) throw error
+        // An earlier copy may still arrive.
+        if (isNotApplied(error) && tries === 0) throw error
         failure = error
       }
       await this.look().catch((error: unknown) => {
@@ -176,14 +188,14 @@ export class Visit {
     throw this.#failure(`its head could not be written in ${MOST_TRIES} tries`, 'unknown', failure)
   }
 
-  #failure(what: string, outcome: 'unknown' | 'not-applied' = 'not-applied', cause?: unknown) {
+  #failure(what: string, outcome: CallOutcome = 'not-applied', cause?: unknown) {
     const options = cause === undefined ? undefined : { cause }
-    return new BackendUnavailableError('object store', `${quote(this.key)}: ${what}`, outcome, options)
+    return new BackendUnavailableError(BACKEND, `${quote(this.key)}: ${what}`, outcome, options)
   }
 }
 
 export async function readHead(terms: ObjectTerms, key: string, name: string): Promise<Seen> {
-  const found = await withinLimit(terms, (signal) => terms.store.get(headKey(key), { signal }))
+  const found = await withinLimit(terms, (signal) => terms.store.get(headKey(key), { signal }), 'not-applied')
   if (found === null) return { head: null, etag: null }
   return { head: parseHead(headKey(key), name, found.body), etag: found.etag }
 }
@@ -191,9 +203,11 @@ export async function readHead(terms: ObjectTerms, key: string, name: string): P
 export function withinLimit<T>(
   { clock, callTimeoutMs }: ObjectTerms,
   call: (signal: AbortSignal) => Promise<T>,
+  lost: CallOutcome = 'unknown',
 ): Promise<T> {
   const work = (limit: Cancellation) => unlessCancelled(call(limit.signal), limit)
-  return withLimit(clock, callTimeoutMs, work, { keepsProcessAlive: true })
+  const reason = () => new BackendUnavailableError(BACKEND, `no answer within ${callTimeoutMs} ms`, lost)
+  return withLimit(clock, callTimeoutMs, work, { keepsProcessAlive: true, reason })
 }
 
 function dataKey(key: string, token: bigint, id: string): string {
