@@ -35,13 +35,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 816,
-  guards: 2_065,
+  guards: 2_078,
   kit: 4_227,
   locker: 3_173,
   lockfree: 1_543,
   recipes: 3_247,
   telemetry: 649,
-  'whole library': 51_846,
+  'whole library': 51_859,
 }
 
 export interface Part {
