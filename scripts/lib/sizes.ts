@@ -9,7 +9,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_838,
+  base: 2_901,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_335,
   'engines/etcd/client': 1_946,
@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 816,
   guards: 2_078,
   kit: 4_227,
-  locker: 3_173,
+  locker: 3_204,
   lockfree: 1_543,
-  recipes: 3_247,
-  telemetry: 649,
-  'whole library': 51_859,
+  recipes: 3_266,
+  telemetry: 655,
+  'whole library': 51_951,
 }
 
 export interface Part {

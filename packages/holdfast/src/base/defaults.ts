@@ -56,6 +56,8 @@ export const limits = {
   minFenceSecretBytes: 32,
   maxWaiters: 2 ** 31 - 1,
   maxCapacity: 1_000_000,
+  /** The longest timer of the system, about 24 days. */
+  timerMs: 2 ** 31 - 1,
   maxPageItems: 10_000,
   /** A cursor may name every transaction that is open. */
   cursorBytes: 20_480,

@@ -327,8 +327,12 @@ export class UnsupportedError extends HoldfastError {
 export class ClosedError extends HoldfastError {
   readonly code = 'CLOSED'
   readonly retryable = false
-  constructor(what = 'The locker') {
-    super(`${what} is closed. Create a new one to go on.`)
+  constructor(what = 'The locker', state: 'closed' | 'draining' = 'closed') {
+    super(
+      state === 'closed'
+        ? `${what} is closed. Create a new one to go on.`
+        : `${what} is draining: it takes no new leases, and closes when what it holds has ended. Send the work to another process.`,
+    )
   }
 }
 

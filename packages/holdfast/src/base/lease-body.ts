@@ -1,6 +1,6 @@
 /** The body of `withLease`: how it is given, and what became of it and of its lease (G11). */
 import { type BodyOutcome, InvalidArgumentError, isHoldfastError, LeaseLostError } from './errors.ts'
-import type { AcquireOptions, LeaseBase } from './types.ts'
+import type { AcquireOptions, LeaseBase, LeaseSet } from './types.ts'
 
 type Body<L, T> = (lease: L) => Promise<T> | T
 
@@ -13,7 +13,7 @@ export function readBody<L, T>(
   const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
   if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
   if (typeof optionsOrBody === 'function' && maybeBody !== undefined)
-    throw new InvalidArgumentError('body', 'must come last: withLease(name, options, body).')
+    throw new InvalidArgumentError('body', 'must come last: after the name and the options.')
   return { options, body }
 }
 
@@ -25,11 +25,42 @@ export async function settle(body: () => unknown): Promise<BodyOutcome> {
   }
 }
 
+/** Tells a locker of a body that runs under its leases: its closing waits for it. */
+export const bodyRuns = Symbol('a body runs')
+
+/** Needs of `withLeases`; a wrapper of a locker is one, too. */
+interface LeasesLocker<S> {
+  acquireAll(names: readonly string[], options?: AcquireOptions): Promise<S>
+  readonly [bodyRuns]?: (finished: Promise<void>) => void
+}
+
+export async function withLeases<S extends LeaseSet, T>(
+  locker: LeasesLocker<S>,
+  names: readonly string[],
+  optionsOrBody: AcquireOptions | Body<S, T>,
+  maybeBody: Body<S, T> | undefined,
+): Promise<T> {
+  const { options, body } = readBody(optionsOrBody, maybeBody)
+  const set = await locker.acquireAll(names, options)
+  const running = lostOf(set.leases) === undefined ? settle(() => body(set)) : undefined
+  if (running === undefined) return concludeAll<T>(set.leases, { status: 'fulfilled', value: undefined })
+  locker[bodyRuns]?.(running.then(() => {}))
+  return concludeAll<T>(set.leases, await running)
+}
+
 /** Releases the lease, and settles as the body did; if the lease was lost meanwhile, with that loss. */
-export async function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
-  // Asked before the release: whether it was lost while the body ran.
-  const loss = lease.state === 'lost' ? (lease.signal.reason as LeaseLostError) : undefined
-  await lease.release()
+export function conclude<T>(lease: LeaseBase, ended: BodyOutcome): Promise<T> {
+  return concludeAll<T>([lease], ended)
+}
+
+function lostOf(leases: readonly LeaseBase[]): LeaseLostError | undefined {
+  return leases.find(({ state }) => state === 'lost')?.signal.reason as LeaseLostError | undefined
+}
+
+async function concludeAll<T>(leases: readonly LeaseBase[], ended: BodyOutcome): Promise<T> {
+  // Asked before the release: whether one was lost while the body ran.
+  const loss = lostOf(leases)
+  await Promise.all(leases.map((lease) => lease.release()))
   if (loss !== undefined) throw withBody(loss, ended)
   if (ended.status === 'rejected') throw ended.reason
   return ended.value as T

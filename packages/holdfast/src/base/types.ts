@@ -130,6 +130,16 @@ export interface TryAcquireOptions extends HoldOptions {
   readonly mode?: 'exclusive' | 'shared'
 }
 
+export interface CloseOptions {
+  /** How long the bodies of `withLease` are awaited after their signals have aborted. Default 10,000. */
+  readonly graceMs?: number
+  /**
+   * How long what is held may go on before that, with signals untouched. New acquires are refused at once, so that a caller can send
+   * the work to another process. 20,000: a request that has five seconds to go ends as if nothing was closing. Default 0.
+   */
+  readonly drainMs?: number
+}
+
 export interface WaitOptions {
   /** How long to try. Default 30,000: `ACQUIRE_TIMEOUT` after 30 s. `Infinity` is allowed. */
   readonly waitMs?: number
@@ -189,6 +199,13 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Runs `body` under a lease. A loss meanwhile rejects with `LeaseLostError`, which keeps the body's outcome. */
   withLease<T>(name: string, body: (lease: Lease<F>) => Promise<T> | T): Promise<T>
   withLease<T>(name: string, options: AcquireOptions, body: (lease: Lease<F>) => Promise<T> | T): Promise<T>
+  /** `acquireAll` with a body, as `withLease`. */
+  withLeases<T>(names: readonly string[], body: (leases: LeaseSet<F>) => Promise<T> | T): Promise<T>
+  withLeases<T>(
+    names: readonly string[],
+    options: AcquireOptions,
+    body: (leases: LeaseSet<F>) => Promise<T> | T,
+  ): Promise<T>
 
   tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null>
   acquirePermits(name: string, options: PermitOptions): Promise<Permit>
@@ -221,8 +238,11 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   /** Removes the data that the last holder left, if it has no holders and no waiters. */
   forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'>
 
-  /** Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. */
-  close(options?: { readonly graceMs?: number }): Promise<void>
+  /**
+   * Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. A call without `drainMs`
+   * ends the draining of an earlier one.
+   */
+  close(options?: CloseOptions): Promise<void>
 }
 
 /**
@@ -235,4 +255,10 @@ export type AnyLocker = (Locker<'fenced'> | Locker<'unfenced'>) & WithAnyLease
 interface WithAnyLease {
   withLease<T>(name: string, body: (lease: Lease) => Promise<T> | T): Promise<T>
   withLease<T>(name: string, options: AcquireOptions, body: (lease: Lease) => Promise<T> | T): Promise<T>
+  withLeases<T>(names: readonly string[], body: (leases: LeaseSet) => Promise<T> | T): Promise<T>
+  withLeases<T>(
+    names: readonly string[],
+    options: AcquireOptions,
+    body: (leases: LeaseSet) => Promise<T> | T,
+  ): Promise<T>
 }

@@ -12,7 +12,7 @@
 
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { defaults } from '../base/defaults.ts'
-import { AcquireTimeoutError, BackendUnavailableError, ClosedError, isHoldfastError } from '../base/errors.ts'
+import { AcquireTimeoutError, BackendUnavailableError, isHoldfastError } from '../base/errors.ts'
 import { emit, hasListeners } from '../base/events.ts'
 import type { Backend, Fencing } from '../spi.ts'
 import { Attempt, type Busy, type Wanted } from './attempt.ts'
@@ -245,7 +245,7 @@ export function stopWith(
   signal: AbortSignal | undefined,
 ): { readonly cancellation: Cancellation; readonly untie: () => void } {
   const cancellation = new Cancellation()
-  if (closing.cancelled) throw new ClosedError()
+  if (closing.cancelled) throw closing.reason
   if (signal?.aborted) throw signal.reason
   const untieClosing = closing.onCancel(() => cancellation.cancel(closing.reason))
   if (signal === undefined) return { cancellation, untie: untieClosing }

@@ -17,7 +17,7 @@
 import { onAborted } from '../base/aborting.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import type { Timer } from '../base/clock.ts'
-import { AcquireTimeoutError, ClosedError, outcomeOf, QueueFullError } from '../base/errors.ts'
+import { AcquireTimeoutError, outcomeOf, QueueFullError } from '../base/errors.ts'
 import { type AboutAttempt, emit, hasListeners, outcomeOfFailure } from '../base/events.ts'
 import { newAttempt } from '../base/ids.ts'
 import type * as spi from '../spi.ts'
@@ -89,7 +89,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   ) {
     super()
     const { context, closing } = host
-    if (closing.cancelled) throw new ClosedError()
+    if (closing.cancelled) throw closing.reason
     if (signal?.aborted) throw signal.reason
     this.#host = host
     this.wanted = wanted

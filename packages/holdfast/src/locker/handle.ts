@@ -140,6 +140,12 @@ abstract class Handle implements LeaseBase {
     await this.release()
   }
 
+  /** For logs. The fence is left out: whoever has it may write. */
+  toJSON(): object {
+    const { id, name, holder, state, remainingMs } = this
+    return { id, name, holder, state, remainingMs, token: this.#record.token?.toString() ?? null }
+  }
+
   get #session(): KeptSession {
     return this.#record.host as KeptSession
   }

@@ -52,6 +52,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   #deadlineTimer: Timer | undefined
   #deadlineTimerDueMs = Number.POSITIVE_INFINITY
   #idleSinceMs: number
+  #onIdle: (() => void) | undefined
 
   constructor(
     context: LockerContext,
@@ -230,8 +231,17 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return isOver
   }
 
+  /** Resolves when nothing rides on it, or it has ended. */
+  whenIdle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onIdle = resolve
+      if (this.isIdle || this.ended.cancelled) resolve()
+    })
+  }
+
   #noteIdle(): void {
     if (!this.isIdle) return
+    this.#onIdle?.()
     this.#idleSinceMs = this.clock.monotonicMs()
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
     if (isWornOut && !this.ended.cancelled) this.#context.background.run(() => this.close())
@@ -286,6 +296,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     const others = [...this.attempts.values()]
     this.attempts.clear()
     for (const each of others) if (each.state !== 'unresolved') each.lose()
+    this.#onIdle?.()
   }
 
   /** Releases in batches, so that no lease's call times out while thousands of others are sent first. */

@@ -6,7 +6,7 @@
 import { hostname } from 'node:os'
 import { allPages } from '../base/all-pages.ts'
 import { Background } from '../base/background.ts'
-import { Cancellation } from '../base/cancellation.ts'
+import { Cancellation, unlessCancelled } from '../base/cancellation.ts'
 import { afterThisTurn, type Clock, keepProcessAlive, type Timer } from '../base/clock.ts'
 import { defaults, limits } from '../base/defaults.ts'
 import {
@@ -20,7 +20,7 @@ import { emit, hasListeners } from '../base/events.ts'
 import { type Fence, isFence, withEpoch, withoutEpoch } from '../base/fence.ts'
 import type { Random } from '../base/ids.ts'
 import { ignore } from '../base/ignore.ts'
-import { readBody } from '../base/lease-body.ts'
+import { bodyRuns, readBody, withLeases } from '../base/lease-body.ts'
 import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkName, checkPrefix, checkText, compareNames } from '../base/names.ts'
 import {
@@ -34,6 +34,7 @@ import { tokensAsText } from '../base/tokens-as-text.ts'
 import type {
   AcquireOptions,
   CallOptions,
+  CloseOptions,
   Finding,
   ForceReleaseOptions,
   Lease,
@@ -108,6 +109,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   /** The bodies of `withLease` that run, with what keeps the process alive for them. */
   readonly #bodies = new Map<Promise<unknown>, Timer>()
   readonly #closing = new Cancellation()
+  /** No acquire from here on: it closes, or is about to. */
+  readonly #refusing = new Cancellation()
+  readonly #drained = new Cancellation()
   #closed: Promise<void> | undefined
 
   constructor(backend: Backend<F>, options: LockerOptions) {
@@ -138,7 +142,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       background: this.#background,
     }
     this.#sessions = new Sessions(backend, this.#context)
-    this.#acquiring = new Acquiring(backend, this.#context, this.#sessions, this.#closing)
+    this.#acquiring = new Acquiring(backend, this.#context, this.#sessions, this.#refusing)
     this.#operating = new Operating(backend, this.#context, (what, options, run) =>
       this.#call(what, options, run),
     )
@@ -192,13 +196,25 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
     if (lease.state === 'lost') throw lease.signal.reason
     const running = runWithLease(lease, body, this.info, options.mode)
+    this[bodyRuns](running.finished)
+    return running.outcome
+  }
+
+  withLeases<T>(
+    names: readonly string[],
+    optionsOrBody: AcquireOptions | ((leases: LeaseSet<F>) => Promise<T> | T),
+    maybeBody?: (leases: LeaseSet<F>) => Promise<T> | T,
+  ): Promise<T> {
+    return withLeases<LeaseSet<F>, T>(this, names, optionsOrBody, maybeBody)
+  }
+
+  [bodyRuns](finished: Promise<void>): void {
     const alive = keepProcessAlive(this.#context.clock)
-    this.#bodies.set(running.finished, alive)
-    running.finished.then(() => {
-      this.#bodies.delete(running.finished)
+    this.#bodies.set(finished, alive)
+    finished.then(() => {
+      this.#bodies.delete(finished)
       alive.cancel()
     })
-    return running.outcome
   }
 
   #waitMs(asked: number | undefined): number {
@@ -359,17 +375,29 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   // --- closing ---------------------------------------------------------------------------------------------
 
-  async close(options: { readonly graceMs?: number } = {}): Promise<void> {
-    checkKnownOptions('options', options, ['graceMs'])
+  async close(options: CloseOptions = {}): Promise<void> {
+    checkKnownOptions('options', options, ['graceMs', 'drainMs'])
+    const drainMs = checkNumber('drainMs', options.drainMs ?? 0, { min: 0, max: limits.timerMs })
     const graceMs = checkNumber('graceMs', options.graceMs ?? defaults.closeGraceMs, {
       min: 0,
       infinityAllowed: true,
     })
-    this.#closed ??= this.#close(graceMs)
+    this.#closed ??= this.#drain(drainMs).then(() => this.#close(graceMs))
+    // Asked again without more time, say by a second SIGTERM.
+    if (drainMs === 0) this.#drained.cancel(undefined)
     return this.#closed
   }
 
+  /** No new lease; those that are there end by themselves, with signals untouched. */
+  async #drain(drainMs: number): Promise<void> {
+    if (drainMs === 0) return
+    this.#refusing.cancel(new ClosedError('The locker', 'draining'))
+    const idle = Promise.all(this.#sessions.all.map((session) => session.whenIdle()))
+    await this.#within(drainMs, unlessCancelled(Promise.all([idle, ...this.#bodies.keys()]), this.#drained))
+  }
+
   async #close(graceMs: number): Promise<void> {
+    this.#refusing.cancel(new ClosedError())
     this.#closing.cancel(new ClosedError())
     this.#sessions.stopOpening()
     // Holders are told to stop before anything is given away (T53, early releases): their leases stay renewed until the bodies

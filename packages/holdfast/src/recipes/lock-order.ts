@@ -12,12 +12,20 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { emit, hasListeners, type LockOrder } from '../base/events.ts'
-import { readBody } from '../base/lease-body.ts'
+import { readBody, withLeases } from '../base/lease-body.ts'
 import { canonicalOrder } from '../base/lease-set.ts'
 import { checkInteger, checkKnownOptions } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
 import { TransientMap } from '../base/transient-map.ts'
-import type { AcquireOptions, HoldOptions, Lease, LeaseBase, Locker, WaitOptions } from '../base/types.ts'
+import type {
+  AcquireOptions,
+  HoldOptions,
+  Lease,
+  LeaseBase,
+  LeaseSet,
+  Locker,
+  WaitOptions,
+} from '../base/types.ts'
 import { callSite } from './lock-order/call-site.ts'
 import { OrderGraph } from './lock-order/graph.ts'
 import { checkNeeds } from './needs.ts'
@@ -32,7 +40,7 @@ export interface LockOrderOptions {
 const MAX_ORDERS = 1_000
 const FEWEST_SWEPT = 64
 
-type Body<T> = (lease: Lease) => Promise<T> | T
+type Body<T, L = Lease> = (lease: L) => Promise<T> | T
 type Site = () => string
 
 /** The same locker. While a `lock-order` event has listeners, it watches what its tasks hold when they ask for more. */
@@ -55,13 +63,19 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
       orders.asking(canonicalOrder(names), options, siteOf('acquireAll'), () =>
         locker.acquireAll(names, options),
       ),
+    withLeases: <T>(
+      names: readonly string[],
+      optionsOrBody: AcquireOptions | Body<T, LeaseSet>,
+      maybeBody?: Body<T, LeaseSet>,
+    ) => withLeases<LeaseSet, T>(whole, names, optionsOrBody, maybeBody),
     withLease: <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) =>
       orders.withLease(name, optionsOrBody, maybeBody, siteOf('withLease')),
   }
   // Without a listener nothing is noted, so the stack is not captured.
   const siteOf = (method: keyof typeof watched): Site =>
     hasListeners('lock-order') ? callSite(watched[method] as (...args: never[]) => unknown) : () => 'unknown'
-  return overriding<Locker>(locker, watched) as L
+  const whole = overriding<Locker>(locker, watched)
+  return whole as L
 }
 
 /** A task, and the leases that it holds. */

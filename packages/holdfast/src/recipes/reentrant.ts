@@ -16,7 +16,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { InvalidArgumentError, LeaseLostError, quote } from '../base/errors.ts'
 import { ttlMsOf } from '../base/granted-ttl.ts'
-import { conclude, readBody, settle } from '../base/lease-body.ts'
+import { conclude, readBody, settle, withLeases } from '../base/lease-body.ts'
 import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkCallOptions, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
@@ -42,12 +42,17 @@ export function reentrant<L extends Locker>(locker: L): L {
   const known = wrappers.get(locker)
   if (known !== undefined) return known as L
   const tasks = new Reentrancy(locker)
-  const wrapper = overriding<Locker>(locker, {
+  const wrapper: Locker = overriding<Locker>(locker, {
     acquire: async (name, options = {}) =>
       tasks.reenter(name, options, true) ?? locker.acquire(name, options),
     tryAcquire: async (name, options = {}) =>
       tasks.reenter(name, options, false) ?? locker.tryAcquire(name, options),
     acquireAll: (names, options = {}) => tasks.acquireAll(names, options),
+    withLeases: <T>(
+      names: readonly string[],
+      optionsOrBody: AcquireOptions | ((leases: LeaseSet) => Promise<T> | T),
+      maybeBody?: (leases: LeaseSet) => Promise<T> | T,
+    ) => withLeases<LeaseSet, T>(wrapper, names, optionsOrBody, maybeBody),
     withLease: <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) =>
       tasks.withLease(name, optionsOrBody, maybeBody),
   })

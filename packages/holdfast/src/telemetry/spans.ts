@@ -7,10 +7,10 @@ import { onAborted } from '../base/aborting.ts'
 import { isHoldfastError, textOf } from '../base/errors.ts'
 import { outcomeOfFailure } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
-import { readBody } from '../base/lease-body.ts'
+import { readBody, withLeases } from '../base/lease-body.ts'
 import { checkKnownOptions } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
-import type { AcquireOptions, Lease, Locker } from '../base/types.ts'
+import type { AcquireOptions, Lease, LeaseSet, Locker } from '../base/types.ts'
 import { checkMethods } from './collector.ts'
 
 type Attributes = Record<string, string | string[] | number>
@@ -71,7 +71,12 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       throw error
     }
   }
-  return overriding<Locker>(locker, {
+  const traced: Locker = overriding<Locker>(locker, {
+    withLeases: <T>(
+      names: readonly string[],
+      optionsOrBody: AcquireOptions | ((leases: LeaseSet) => Promise<T> | T),
+      maybeBody?: (leases: LeaseSet) => Promise<T> | T,
+    ) => withLeases<LeaseSet, T>(traced, names, optionsOrBody, maybeBody),
     acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
     tryAcquire: (name, asked) => acquiring(name, asked, () => locker.tryAcquire(name, asked)),
     acquireAll: (names, asked) => acquiring(names, asked, () => locker.acquireAll(names, asked)),
@@ -102,7 +107,8 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
         throw error
       }
     },
-  }) as L
+  })
+  return traced as L
 }
 
 async function underSpan<T>(span: Span, lease: Lease, body: Body<T>): Promise<T> {
