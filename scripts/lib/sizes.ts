@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_543,
   recipes: 3_266,
   telemetry: 655,
-  'whole library': 51_951,
+  'whole library': 51_992,
 }
 
 export interface Part {
