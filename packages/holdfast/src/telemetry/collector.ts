@@ -37,20 +37,28 @@ export type MakeInstrument = (
 
 type AnyEvent = Readonly<Record<string, unknown>>
 
+type AnyFeed = (event: AnyEvent) => Sample | undefined
+
 const MOST_GROUPS = 100
 
 export function collect(options: MetricsOptions, make: MakeInstrument): Telemetry {
   const buckets: Record<string, readonly number[]> = { ...defaultBuckets, ...checkBuckets(options.buckets) }
   const groupOf = grouping(checkCallback('group', options.group))
   const ends: (() => void)[] = []
+  // Ids that are open. No mere count: an end without its beginning, or a second one, changes nothing.
+  const open = new Map<string, Series>()
   const takersOf = new Map<EventKind, ((event: AnyEvent) => void)[]>()
   for (const metric of metrics) {
-    const series = new AllSeries(metric, groupOf)
+    const series = new AllSeries(metric, groupOf, open)
     series.instrument = make(metric, [...(buckets[metric.kind] ?? [])], () => series.read())
     ends.push(series.instrument.remove)
-    for (const [kind, feed] of Object.entries(metric.feeds) as [EventKind, (event: AnyEvent) => Sample][]) {
+    for (const [kind, feed] of Object.entries(metric.feeds) as [EventKind, AnyFeed][]) {
       const takers = takersOf.get(kind) ?? []
-      takersOf.set(kind, [...takers, (event) => series.take(event, feed(event))])
+      const take = (event: AnyEvent) => {
+        const sample = feed(event)
+        if (sample !== undefined) series.take(event, sample)
+      }
+      takersOf.set(kind, [...takers, take])
     }
   }
   for (const [kind, takers] of takersOf)
@@ -79,31 +87,28 @@ interface Series {
 class AllSeries {
   readonly #metric: Metric
   readonly #groupOf: (event: AnyEvent) => string
+  readonly #open: Map<string, Series>
   readonly #byLabels = new Map<string, Series>()
-  /** Ids that are open. No mere count: an end without its beginning, or a second one, changes nothing. */
-  readonly #open = new Map<string, Series | undefined>()
   instrument: Instrument | undefined
 
-  constructor(metric: Metric, groupOf: (event: AnyEvent) => string) {
+  constructor(metric: Metric, groupOf: (event: AnyEvent) => string, open: Map<string, Series>) {
     this.#metric = metric
     this.#groupOf = groupOf
+    this.#open = open
   }
 
-  take(event: AnyEvent, sample: Sample | undefined): void {
-    if (sample === undefined) return
-    const { opens, closes, value = 1, as } = sample
-    const isGauge = this.#metric.kind === 'gauge'
+  take(event: AnyEvent, { opens, closes, ifOpen, value = 1, as }: Sample): void {
     if (closes !== undefined) {
       const series = this.#open.get(closes)
-      if (!this.#open.delete(closes)) return
-      if (series !== undefined) series.open--
-    }
-    if (opens !== undefined) {
+      if (series === undefined) return
+      this.#open.delete(closes)
+      series.open--
+    } else if (opens !== undefined) {
       if (this.#open.has(opens)) return
-      const series = isGauge ? this.#seriesOf(event, as) : undefined
+      const series = this.#seriesOf(event, as)
       this.#open.set(opens, series)
-      if (series !== undefined) series.open++
-    } else if (!isGauge) this.#seriesOf(event, as).record(value)
+      series.open++
+    } else if (ifOpen === undefined || this.#open.has(ifOpen)) this.#seriesOf(event, as).record(value)
   }
 
   *read(): Generator<readonly [Labels, number]> {
@@ -112,15 +117,16 @@ class AllSeries {
 
   #seriesOf(event: AnyEvent, as: string | undefined): Series {
     const { labels: names } = this.#metric
-    const textOf = (name: string, at: number) => {
+    const valueAt = (at: number) => {
+      const name = names[at] ?? ''
       if (name === 'group') return this.#groupOf(event)
       return at === 0 && as !== undefined ? as : String(event[name])
     }
-    const values = names.map(textOf)
-    const key = values.join('\0')
+    let key = valueAt(0)
+    for (let at = 1; at < names.length; at++) key += `\0${valueAt(at)}`
     const known = this.#byLabels.get(key)
     if (known !== undefined) return known
-    const labels = Object.fromEntries(names.map((name, at) => [name, values[at] ?? '']))
+    const labels = Object.fromEntries(names.map((name, at) => [name, valueAt(at)]))
     const series = { labels, record: this.instrument?.recorderOf(labels) ?? ignore, open: 0 }
     this.#byLabels.set(key, series)
     return series

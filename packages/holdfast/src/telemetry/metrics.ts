@@ -9,11 +9,12 @@ export interface Sample {
   /** Seconds of a histogram, or how much a counter goes up: 1 if absent. */
   readonly value?: number
   /** Value of the first label, if it is not a field of the event. */
-  readonly as?: string
-  /** This id is open from now on. A gauge counts the open ones. */
+  readonly as?: string | undefined
+  /** Of a gauge: this id is open from now on, or not any more. It counts those that are open. */
   readonly opens?: string
-  /** It is not open any more. If it was not open, the event has no part in the metric. */
   readonly closes?: string
+  /** The event has a part in the metric only if this id is open. */
+  readonly ifOpen?: string
 }
 
 type Feeds = { readonly [K in EventKind]?: (event: HoldfastEvents[K]) => Sample | undefined }
@@ -47,9 +48,11 @@ const metric = (name: string, kind: Kind, labels: string, help: string, feeds: F
   help,
   feeds,
 })
-const took = (ms: number, as?: string): Sample => ({ value: ms / 1_000, ...(as !== undefined && { as }) })
+const took = (ms: number, as?: string): Sample => ({ value: ms / 1_000, as })
 const once = (): Sample => ({})
 const closesLease = ({ id }: { readonly id: string }): Sample => ({ closes: id })
+/** A leader's term is as long as its lease, and not the same. */
+const termOf = (id: string) => `term ${id}`
 const closesAttempt = ({ attemptId }: { readonly attemptId: string }): Sample => ({ closes: attemptId })
 
 const ofLocker = 'backend namespace'
@@ -68,10 +71,10 @@ export const metrics: readonly Metric[] = [
       failed: ({ final, waitedMs }) => (final ? took(waitedMs) : undefined),
     },
   ),
+  // Before the gauge, which closes the id.
   metric('hold', 'holds', `ended ${ofName}`, 'How long leases were held, by how they ended.', {
-    acquired: ({ id }) => ({ opens: id }),
-    released: ({ id, heldForMs }) => ({ ...took(heldForMs, 'released'), closes: id }),
-    lost: ({ id, heldForMs }) => ({ ...took(heldForMs, 'lost'), closes: id }),
+    released: ({ id, heldForMs }) => ({ value: heldForMs / 1_000, as: 'released', ifOpen: id }),
+    lost: ({ id, heldForMs }) => ({ value: heldForMs / 1_000, as: 'lost', ifOpen: id }),
   }),
   metric('held', 'gauge', ofName, 'Leases that this process holds.', {
     acquired: ({ id }) => ({ opens: id }),
@@ -120,8 +123,8 @@ export const metrics: readonly Metric[] = [
   metric('jobs', 'counter', 'outcome group', 'Starts of jobs that have ended.', { job: once }),
   metric('ticks', 'counter', `outcome ${ofName}`, 'Ticks of schedules on this replica.', { tick: once }),
   metric('leader', 'gauge', ofName, 'Elections in which this process leads.', {
-    leadership: ({ id, phase }) => (phase === 'began' ? { opens: id } : { closes: id }),
-    released: closesLease,
-    lost: closesLease,
+    leadership: ({ id, phase }) => (phase === 'began' ? { opens: termOf(id) } : { closes: termOf(id) }),
+    released: ({ id }) => ({ closes: termOf(id) }),
+    lost: ({ id }) => ({ closes: termOf(id) }),
   }),
 ]

@@ -58,9 +58,17 @@ export function prometheusMetrics(options: PrometheusOptions): Telemetry {
     }
     if (kind === 'counter') {
       const counter = new client.Counter(given)
-      return { recorderOf: (labels) => (by) => counter.labels(labels).inc(by), remove }
+      const recorderOf = (labels: Labels) => {
+        const one = counter.labels(labels)
+        return (by: number) => one.inc(by)
+      }
+      return { recorderOf, remove }
     }
     const histogram = new client.Histogram({ ...given, buckets })
-    return { recorderOf: (labels) => (value) => histogram.labels(labels).observe(value), remove }
+    const recorderOf = (labels: Labels) => {
+      const one = histogram.labels(labels)
+      return (value: number) => one.observe(value)
+    }
+    return { recorderOf, remove }
   })
 }
