@@ -3,6 +3,7 @@ import { InvalidArgumentError } from '../base/errors.ts'
 import { type EventKind, onEvent, warn, warningCounters } from '../base/events.ts'
 import { ignore } from '../base/ignore.ts'
 import { checkCallback, checkKnownOptions, checkNumber } from '../base/options.ts'
+import { TransientMap } from '../base/transient-map.ts'
 import { defaultBuckets, type Metric, metrics, type Sample } from './metrics.ts'
 
 export interface MetricsOptions {
@@ -46,7 +47,7 @@ export function collect(options: MetricsOptions, make: MakeInstrument): Telemetr
   const groupOf = grouping(checkCallback('group', options.group))
   const ends: (() => void)[] = []
   // Ids that are open. No mere count: an end without its beginning, or a second one, changes nothing.
-  const open = new Map<string, Series>()
+  const open = new TransientMap<string, Series>()
   const takersOf = new Map<EventKind, ((event: AnyEvent) => void)[]>()
   for (const metric of metrics) {
     const series = new AllSeries(metric, groupOf, open)
@@ -78,6 +79,7 @@ function listen(kind: EventKind, listener: (event: AnyEvent) => void): () => voi
 }
 
 interface Series {
+  readonly values: readonly string[]
   readonly labels: Labels
   readonly record: (value: number) => void
   open: number
@@ -87,11 +89,13 @@ interface Series {
 class AllSeries {
   readonly #metric: Metric
   readonly #groupOf: (event: AnyEvent) => string
-  readonly #open: Map<string, Series>
+  readonly #open: TransientMap<string, Series>
   readonly #byLabels = new Map<string, Series>()
   instrument: Instrument | undefined
+  /** Most events are of the same series as the one before. */
+  last: Series | undefined
 
-  constructor(metric: Metric, groupOf: (event: AnyEvent) => string, open: Map<string, Series>) {
+  constructor(metric: Metric, groupOf: (event: AnyEvent) => string, open: TransientMap<string, Series>) {
     this.#metric = metric
     this.#groupOf = groupOf
     this.#open = open
@@ -117,19 +121,25 @@ class AllSeries {
 
   #seriesOf(event: AnyEvent, as: string | undefined): Series {
     const { labels: names } = this.#metric
-    const valueAt = (at: number) => {
-      const name = names[at] ?? ''
-      if (name === 'group') return this.#groupOf(event)
-      return at === 0 && as !== undefined ? as : String(event[name])
-    }
-    let key = valueAt(0)
-    for (let at = 1; at < names.length; at++) key += `\0${valueAt(at)}`
+    const { last } = this
+    let at = 0
+    while (at < names.length && last?.values[at] === this.#valueAt(at, event, as)) at++
+    if (last !== undefined && at === names.length) return last
+    const values = names.map((_, at) => this.#valueAt(at, event, as))
+    const key = values.join('\0')
     const known = this.#byLabels.get(key)
-    if (known !== undefined) return known
-    const labels = Object.fromEntries(names.map((name, at) => [name, valueAt(at)]))
-    const series = { labels, record: this.instrument?.recorderOf(labels) ?? ignore, open: 0 }
-    this.#byLabels.set(key, series)
-    return series
+    if (known === undefined) {
+      const labels = Object.fromEntries(names.map((name, at) => [name, values[at] ?? '']))
+      this.last = { values, labels, record: this.instrument?.recorderOf(labels) ?? ignore, open: 0 }
+      this.#byLabels.set(key, this.last)
+    } else this.last = known
+    return this.last
+  }
+
+  #valueAt(at: number, event: AnyEvent, as: string | undefined): string {
+    const name = this.#metric.labels[at] ?? ''
+    if (name === 'group') return this.#groupOf(event)
+    return at === 0 && as !== undefined ? as : String(event[name])
   }
 }
 
