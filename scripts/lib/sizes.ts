@@ -40,8 +40,8 @@ export const ceilings: Readonly<Record<string, number>> = {
   locker: 3_204,
   lockfree: 1_543,
   recipes: 3_266,
-  telemetry: 655,
-  'whole library': 51_992,
+  telemetry: 682,
+  'whole library': 52_019,
 }
 
 export interface Part {
