@@ -1,6 +1,6 @@
 /** `holdfast advise`: is a lock needed at all, what fits instead, and what a lock gives here and what it does not. */
-import { createInterface } from 'node:readline/promises'
 import { type EngineFit, engines, fits, guarantees, noLockReplaces, ttlAdvice } from './advice.data.ts'
+import { asking } from './asking.ts'
 import { usageError } from './exits.ts'
 import { bold, isTerminal, out } from './terminal.ts'
 
@@ -108,21 +108,17 @@ function oneOf<T extends { readonly key: string }>(
   throw usageError(`${flag} must be one of: ${among.map((each) => each.key).join(', ')}.`)
 }
 
-async function ask(flags: AdviseFlags): Promise<AdviseFlags> {
-  const asking = createInterface({ input: process.stdin, output: process.stderr })
-  const choose = async (question: string, choices: readonly (readonly [key: string, text: string])[]) => {
-    const list = choices.map(([, text], index) => `  ${index + 1}  ${text}`).join('\n')
-    for (;;) {
-      const answer = Number(await asking.question(`${question}\n${list}\n> `))
-      const [key] = choices[answer - 1] ?? []
-      if (key !== undefined) return key
+function ask(flags: AdviseFlags): Promise<AdviseFlags> {
+  return asking(async (ask) => {
+    const choose = async (question: string, choices: readonly (readonly [key: string, text: string])[]) => {
+      const list = choices.map(([, text], index) => `  ${index + 1}  ${text}`).join('\n')
+      for (;;) {
+        const [key] = choices[Number(await ask(`${question}\n${list}\n> `)) - 1] ?? []
+        if (key !== undefined) return key
+      }
     }
-  }
-  try {
-    const what = await choose(
-      'What is it for?',
-      fits.map(({ key, question }) => [key, question]),
-    )
+    const questions = fits.map(({ key, question }) => [key, question] as const)
+    const what = await choose('What is it for?', questions)
     if (fits.find(({ key }) => key === what)?.lock === 'no') return { ...flags, for: what }
     const purpose = await choose('If two do it at once,', [
       ['efficiency', 'time or money is wasted, and nothing breaks'],
@@ -139,9 +135,7 @@ async function ask(flags: AdviseFlags): Promise<AdviseFlags> {
     ])
     const given = { purpose, reach, ...(engine !== '' && { engine }) } as Partial<AdviseFlags>
     return { ...flags, for: what, ...given }
-  } finally {
-    asking.close()
-  }
+  })
 }
 
 function asText({

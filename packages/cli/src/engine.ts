@@ -19,13 +19,12 @@ export async function openEngine(flags: EngineFlags, options: LockerOptions = {}
     if (each === 'fenced' || each === 'cluster') return each
     throw usageError(`--require must be fenced or cluster, not ${JSON.stringify(each)}.`)
   })
-  const url = givenUrl(flags)
-  return openLocker(url ?? ownFile(), { ...options, require })
+  opened = flags.url ?? process.env.HOLDFAST_URL ?? ''
+  return openLocker(opened === '' ? ownFile() : opened, { ...options, require })
 }
 
-function givenUrl({ url = process.env.HOLDFAST_URL }: EngineFlags): string | undefined {
-  return url === '' ? undefined : url
-}
+/** The URL, which may hold passwords. */
+let opened = ''
 
 function ownFile(): string {
   const { XDG_STATE_HOME: state = '' } = process.env
@@ -36,11 +35,12 @@ function ownFile(): string {
   return `sqlite:${encodeURIComponent(path).replaceAll('%2F', '/')}`
 }
 
-/** Whatever a message may quote of the URL: its password never. */
-export function withoutPassword(text: string, flags: EngineFlags): string {
-  // Up to the last @ of the authority, because a password may contain one.
-  const [, written = ''] = /^[a-z+]+:\/\/[^:/?#]*:([^/?#]*)@/i.exec(givenUrl(flags) ?? '') ?? []
-  const forms = new Set([written, decoded(written)])
+/** Whatever a message may quote of the URL: its passwords never. */
+export function withoutPasswords(text: string, url = opened): string {
+  const [, authority = ''] = /^[a-z0-9+]+:\/\/([^/?#]*)/i.exec(url) ?? []
+  // Up to the last @, because a password may contain one. A list of hosts may have a password each.
+  const written = [authority, ...authority.split(',')].map((part) => /^[^:]*:(.*)@/.exec(part)?.[1] ?? '')
+  const forms = new Set(written.flatMap((password) => [password, decoded(password)]))
   return [...forms].reduce((shown, form) => (form === '' ? shown : shown.replaceAll(form, '…')), text)
 }
 
@@ -59,6 +59,7 @@ const CLOSE_MS = 5_000
 export async function closeEngine(locker: AnyLocker): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   const timer = locker.clock.setTimer(CLOSE_MS, resolve, { keepsProcessAlive: true })
-  await Promise.race([locker.close({ graceMs: 0 }), promise])
+  // A failure of the closing must not take the place of the command's own end (G11).
+  await Promise.race([locker.close({ graceMs: 0 }).catch(() => {}), promise])
   timer.cancel()
 }

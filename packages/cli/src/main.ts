@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command `holdfast`. What a command needs is loaded when it is called. */
 import { readFileSync } from 'node:fs'
-import { withoutPassword } from './engine.ts'
+import { withoutPasswords } from './engine.ts'
 import { Exit, exitCodeOf, messageOf } from './exits.ts'
 import { program } from './program.ts'
 import { say } from './terminal.ts'
@@ -16,7 +16,6 @@ process.stdout.on('error', () => process.exit(0))
 
 interface Asked {
   readonly verbose?: boolean
-  readonly url?: string
   readonly busyCode?: number
 }
 
@@ -36,9 +35,9 @@ try {
 } catch (error) {
   process.exitCode = exitCodeOf(error, asked.busyCode)
   const message = error instanceof Exit && error.message === '' ? '' : messageOf(error)
-  if (message !== '') say(withoutPassword(message, asked))
+  if (message !== '') say(withoutPasswords(message))
   if (asked.verbose && error instanceof Error)
-    process.stderr.write(`${withoutPassword(error.stack ?? '', asked)}\n`)
+    process.stderr.write(`${withoutPasswords(error.stack ?? '')}\n`)
 }
 // Connections of a client that nobody could close must not keep a command that is over.
 process.stdout.write('', () => process.exit())

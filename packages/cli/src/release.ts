@@ -1,6 +1,6 @@
 /** `holdfast release`: an operator ends one holder, and says why. */
-import { createInterface } from 'node:readline/promises'
 import type { HolderState } from 'holdfast'
+import { asking } from './asking.ts'
 import { inWords } from './durations.ts'
 import { closeEngine, type EngineFlags, openEngine } from './engine.ts'
 import { EXIT, Exit, usageError } from './exits.ts'
@@ -49,10 +49,5 @@ function announcement(name: string, { holder, owner, heldForMs, note, token }: H
 }
 
 async function isConfirmed(): Promise<boolean> {
-  const asking = createInterface({ input: process.stdin, output: process.stderr })
-  try {
-    return /^y(es)?$/i.test((await asking.question('End it? [y/N] ')).trim())
-  } finally {
-    asking.close()
-  }
+  return asking(async (ask) => /^y(es)?$/i.test((await ask('End it? [y/N] ')).trim()))
 }

@@ -23,8 +23,6 @@ export async function run(name: string, command: readonly string[], flags: RunFl
   return withEngine(flags, async ({ locker, ...stopping }) => {
     const lease = await obtain(locker, name, command, flags, stopping.signals.cancelled)
     try {
-      // A signal that came with the grant.
-      stopping.signals.cancelled.throwIfAborted()
       const env = await environmentOf(lease, flags, key)
       return (await runUnderLease(lease, command, env, stopping)).exitCode
     } finally {

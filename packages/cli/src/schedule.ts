@@ -28,7 +28,10 @@ export async function schedule(
       ...{ name, cron, policy, ...ttlOf(flags) },
       ...(tz !== undefined && { timeZone: tz }),
       ...(allowUnfenced && { allowUnfenced: true as const }),
-      onError: (error: unknown) => say(messageOf(error)),
+      onError(error: unknown) {
+        // A signal came while a tick began.
+        if (!signals.cancelled.aborted) say(messageOf(error))
+      },
     }
     const running = await recipe.schedule(locker as Locker<'fenced'>, options, async ({ tick, lease }) => {
       const env = await environmentOf(lease, flags, key, { HOLDFAST_TICK: tick.id })

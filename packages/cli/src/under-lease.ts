@@ -38,7 +38,13 @@ export async function runUnderLease(
   env: NodeJS.ProcessEnv,
   { clock, stopInMs, signals }: Stopping,
 ): Promise<CommandEnd> {
+  // From here to `pass` is one turn, so no signal comes in between.
+  signals.cancelled.throwIfAborted()
   const killMs = Math.min(KILL_MS, stopInMs / KILL_SHARE)
+  if (lease.remainingMs <= killMs) {
+    say(`the lease of ${JSON.stringify(lease.name)} was over before the command was started.`)
+    return { exitCode: EXIT.lost, isStopped: true }
+  }
   const child = new Child(command, env)
   let isStopped = false
   let isKilled = false

@@ -2,6 +2,7 @@
 import { join } from 'node:path'
 import { openLocker } from 'holdfast'
 import { expect, test } from 'vitest'
+import { withoutPasswords } from '../src/engine.ts'
 import { newFolder, run } from './command.ts'
 
 /** A whole call of each command that opens an engine. */
@@ -76,6 +77,14 @@ test.each<readonly [readonly string[], number]>([
   expect(stderr).not.toMatch(/\u001b/)
   await using locker = await openLocker(env.HOLDFAST_URL)
   expect(await locker.list()).toEqual([])
+})
+
+test('passwords of a URL are not shown, whatever quotes them', () => {
+  const shown = (url: string, text: string) => withoutPasswords(text, url)
+  expect(shown('redis://u:p%40s@h:1', 'p@s and p%40s')).toBe('… and …')
+  expect(shown('redlock://:one@a,u:two@b/?x=:three@', 'one two three')).toBe('… … three')
+  expect(shown('postgres://u:a:b@c@h/db', 'a:b@c')).toBe('…')
+  expect(shown('etcd://a,b', 'a, b')).toBe('a, b')
 })
 
 test('--verbose shows the stack, and a help is no error', async () => {

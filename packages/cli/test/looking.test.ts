@@ -128,6 +128,7 @@ describe('releasing', () => {
       return (await asked.ended).code
     }
     expect(await answered('')).toBe(1)
+    expect(await answered('\u0004')).toBe(1)
     expect((await locker.inspect('a'))?.holders).toHaveLength(1)
     expect(await answered('yes')).toBe(0)
     expect(await locker.inspect('a')).toBeNull()

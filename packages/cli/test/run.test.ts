@@ -149,6 +149,13 @@ describe('signals', () => {
     for (const pid of pids) await gone(pid)
   })
 
+  test('T57 so does SIGKILL of the whole group of holdfast', async () => {
+    const running = start(['run', 'x', ...shell(`${LOUD}; exec sleep 600`)], { env, through: ['setsid'] })
+    const pid = await trace.pid('pid')
+    process.kill(-(running.process.pid ?? 0), 'SIGKILL')
+    await gone(pid)
+  })
+
   test('what a command leaves in the background goes on after a normal end', async () => {
     const script = `sh -c 'echo "left $$" >>"$TRACE"; exec sleep 600' >/dev/null 2>&1 & echo done`
     expect((await run(['run', 'x', ...shell(script)], { env })).code).toBe(0)
