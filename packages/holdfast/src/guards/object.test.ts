@@ -91,6 +91,22 @@ for (const name of storeNames) {
       assert.equal(text(await other.get(both)), 'fifth')
     })
 
+    test('a run sees one version, also when it reads twice and the first one is collected meanwhile', async () => {
+      const { folder: _, ...own } = inFolder()
+      const [one, other] = [objectGuard(own), objectGuard(own)]
+      const both = fence(2n)
+      await one.put(fence(1n), 'first')
+      const overtaken = one.run(both, async (tx) => {
+        const before = text(await tx.get())
+        await other.put(both, 'second')
+        assert.equal(await other.collect('n'), 1)
+        assert.equal(text(await tx.get()), before)
+        tx.put(`${before}, third`)
+      })
+      await assert.rejects(overtaken, { code: 'CONFLICT' })
+      assert.equal(text(await one.get(both)), 'second')
+    })
+
     test('a deleted object leaves a head without data, which still refuses older holders', async () => {
       const { folder: _, ...own } = inFolder()
       const guard = objectGuard(own)

@@ -141,6 +141,8 @@ interface Pending {
 class Transaction implements ObjectTx {
   readonly #visit: Visit
   #pending: Pending | undefined
+  /** Once for all: an effect that saw two versions could write what it made of the older one. */
+  #read: Promise<Uint8Array | null> | undefined
   #isOver = false
 
   constructor(visit: Visit) {
@@ -149,7 +151,10 @@ class Transaction implements ObjectTx {
 
   async get(): Promise<Uint8Array | null> {
     this.#assertOpen()
-    if (this.#pending === undefined) return this.#visit.read()
+    if (this.#pending === undefined) {
+      this.#read ??= this.#visit.read()
+      return this.#read
+    }
     const { body } = this.#pending
     return typeof body === 'string' ? new TextEncoder().encode(body) : body
   }
