@@ -134,6 +134,9 @@ for (const name of storeNames) {
       const left = (await keysIn(folder)).map((key) => key.replace(/-[\w-]{22}$/, '-'))
       assert.deepEqual(left.sort(), ['n.d/2-', 'n.d/2-in-flight', 'n.d/notes.txt', 'n.head'])
       assert.equal(await guard.collect('never-seen'), 0)
+      const shared = makeFence({ issuer: 'i', name: 'n', mode: 'shared', token: 9n, grant: 'g9' })
+      await guard.get(shared)
+      assert.equal(await guard.collect('n'), 0, 'a shared holder does not end an older one')
     })
 
     test('a holder whose data is collected while it reads looks again, and is refused', async () => {
