@@ -35,13 +35,13 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 816,
-  guards: 2_078,
+  guards: 2_083,
   kit: 4_227,
   locker: 3_204,
   lockfree: 1_543,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_019,
+  'whole library': 52_024,
 }
 
 export interface Part {
