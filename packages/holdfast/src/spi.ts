@@ -213,8 +213,8 @@ export type KeepAliveResult<F extends Fencing = Fencing> =
       readonly ttlMs: number
       readonly lost: readonly LostClaim[]
       /**
-       * Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. The session has answered
-       * their attempts, too.
+       * Listed as waiting, but granted by now: so a push that got lost costs one interval, not the lock. Attempts that the session has
+       * not answered are answered with it.
        */
       readonly granted: readonly Grant<F>[]
       /**

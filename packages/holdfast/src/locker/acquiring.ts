@@ -99,7 +99,7 @@ export class Acquiring<F extends Fencing> {
     let attempt = first
     const how = this.context.info.waiting === 'queue' ? 'asked' : 'trying'
     try {
-      for (let rounds = 0; ; rounds++) {
+      for (let failures = 0; ; ) {
         let pause: (() => Promise<void>) | undefined
         try {
           const session = this.#sessions.ready(first.wanted) ?? (await this.#sessionFor(attempt))
@@ -109,13 +109,13 @@ export class Acquiring<F extends Fencing> {
             pause = () => this.#pollPause(session, outcome, attempt)
           } else if (outcome !== null) return this.#handOut(attempt, outcome)
         } catch (error) {
-          const isFirstContact = !this.#sessions.hasReached
-          if (attempt.isStopped || isFirstContact || !isHoldfastError(error, 'BACKEND_UNAVAILABLE'))
-            throw error
+          // The engine may have failed just before.
+          if (attempt.isStopped) throw attempt.reason
+          if (!this.#sessions.hasReached || !isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
           attempt.noteFailure(error, false)
         }
         attempt = attempt.next()
-        await (pause?.() ?? backOff(this.context, rounds, attempt))
+        await (pause?.() ?? backOff(this.context, failures++, attempt))
       }
     } catch (error) {
       if (error instanceof AcquireTimeoutError) throw await timedOut(attempt, error.waitedMs)
@@ -175,13 +175,12 @@ export class Acquiring<F extends Fencing> {
         const records = await this.#gather(wanted, waitMs, leftMs, signal)
         if (records.every((record) => record.isLive)) return records
         this.#giveBack(records)
-        const first = wanted[0]
-        if (leftMs() <= 0 && first !== undefined)
-          throw await this.#timedOut(new Attempt<F>(this, first, undefined, 0), {
-            waitMs,
-            waitedMs: waitMs - leftMs(),
-            signal,
-          })
+        const [first] = wanted
+        if (leftMs() <= 0 && first !== undefined) {
+          const attempt = new Attempt<F>(this, first, undefined, 0)
+          attempt.end()
+          throw await this.#timedOut(attempt, { waitMs, waitedMs: waitMs - leftMs(), signal })
+        }
         await backOff(this.context, rounds, stop.cancellation, leftMs())
       }
     } finally {

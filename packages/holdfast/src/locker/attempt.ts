@@ -123,8 +123,9 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   /** Asks the engine to queue it (`asked`), which is answered with the grant, however long that takes; or asks once (`trying`). */
   askIn(session: KeptSession<F>, state: 'asked' | 'trying'): Promise<Outcome> {
     return new Promise((resolve, reject) => {
-      // It may have been stopped in the very moment in which the session was there.
+      // It may have been stopped in the very moment in which the session was there, and the session may have ended.
       if (this.cancelled) throw this.reason
+      if (session.ended.cancelled) return resolve(null)
       const { clock, random } = this.#host.context
       const request = { ...this.wanted.request, attempt: newAttempt(random) }
       const leftMs = Math.max(0, this.#untilMs - clock.monotonicMs())
@@ -179,6 +180,16 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   answer(result: EnqueueResult<F> | AcquireResult<F>): void {
     const session = this.#settle()
     if (session === undefined) return
+    try {
+      this.#conclude(session, result)
+    } catch (error) {
+      // An answer that cannot be used: what the engine may have granted with it is abandoned.
+      session.resolve(this.claim)
+      this.#reject(error)
+    }
+  }
+
+  #conclude(session: KeptSession<F>, result: EnqueueResult<F> | AcquireResult<F>): void {
     if (result.kind === 'granted') {
       const outcome = session.adopt(this, result.grant)
       // It is being confirmed, in what is left of the time.

@@ -157,6 +157,9 @@ export class KeepAlives<F extends Fencing> {
     for (const claim of result.unlisted) if (!attempts.has(claim.attempt)) session.resolve(claim)
     for (const grant of result.granted) {
       const attempt = attempts.get(grant.attempt)
+      // A session that has answered it already has told the same, or an older grant.
+      if (attempt?.state === 'asked' || attempt?.state === 'waiting')
+        attempt.answer({ kind: 'granted', grant })
       if (attempt?.state !== 'held' || attempt.lease === undefined) continue
       // It was listed as waiting, and so it has been prolonged.
       if (attempt.lease.claim.grantId === grant.grantId) attempt.lease.confirm(grant.since, grant.ttlMs, now)
