@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 816,
   guards: 2_083,
   kit: 4_227,
-  locker: 3_204,
+  locker: 3_217,
   lockfree: 1_543,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_024,
+  'whole library': 52_037,
 }
 
 export interface Part {
