@@ -234,7 +234,7 @@ export const engineBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/engines/memory/name-table.ts`,
-        find: '.filter(({ publicId }) => ids.includes(publicId))',
+        find: '.filter(({ attempt }) => ids.includes(publicIdOf(attempt)))',
         replaceBy: '',
       },
     ],

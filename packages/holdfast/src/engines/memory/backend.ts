@@ -108,7 +108,7 @@ export class MemoryBackend implements Backend<'fenced'> {
   async check({ name, id, token }: HolderKey, call: Call): Promise<boolean> {
     const { engine, namespace } = this.#begin(call)
     const holders = engine.step((table) => table.find({ namespace, name })?.holders.values() ?? [])
-    return [...holders].some((claim) => claim.publicId === id && claim.token === token)
+    return [...holders].some((claim) => publicIdOf(claim.attempt) === id && claim.token === token)
   }
 
   async forceRelease(

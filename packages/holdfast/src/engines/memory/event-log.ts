@@ -1,7 +1,8 @@
 /**
  * The last events, numbered from 1, in a ring. A watcher reads them at its own pace, and learns when it was too slow. Nothing
- * is kept per watcher.
+ * is kept per watcher. Before the first watcher nothing is kept at all: no cursor leads there.
  */
+import { publicIdOf } from '../../base/ids.ts'
 import { KEPT_EVENTS, type LogPage } from '../../kit/follow-log.ts'
 import { Changes, type ToldEvent, toldEvent } from '../../kit/watching.ts'
 import type { WatchEventKind } from '../../spi.ts'
@@ -18,6 +19,12 @@ interface LoggedEvent {
 export class EventLog extends Changes {
   readonly #ring: LoggedEvent[] = []
   #last = 0
+  #isWatched = false
+
+  /** From now on there may be cursors. */
+  watch(): void {
+    this.#isWatched = true
+  }
 
   /** The number of the latest event; 0 before the first. */
   get last(): number {
@@ -25,9 +32,10 @@ export class EventLog extends Changes {
   }
 
   append(kind: WatchEventKind, claim: Claim): void {
-    const { name, publicId, session, owner, token } = claim
+    if (!this.#isWatched) return
+    const { name, attempt, session, owner, token } = claim
     const number = ++this.#last
-    const event = toldEvent({ kind, name, id: publicId, holder: session.holder, owner, token })
+    const event = toldEvent({ kind, name, id: publicIdOf(attempt), holder: session.holder, owner, token })
     this.#ring[number % KEPT_EVENTS] = { number, namespace: session.namespace, event }
     this.changed()
   }

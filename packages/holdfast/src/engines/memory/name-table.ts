@@ -79,10 +79,8 @@ export class NameTable implements Step<Session> {
 
   look(session: Session, claimed: Claimed): Situation {
     const claim = this.#claimOf(session, claimed)
-    const { held, capacity, isWaitedFor, closedUntilMs, data } = this.lookAt({
-      namespace: session.namespace,
-      name: claimed.name,
-    })
+    const record = this.#names.get(session.namespace)?.get(claimed.name)
+    const { held, capacity, isWaitedFor, closedUntilMs, data } = situationOf(record)
     return {
       dueMs: this.dueMs(),
       isAlive: !session.isOver,
@@ -98,11 +96,7 @@ export class NameTable implements Step<Session> {
   }
 
   lookAt(name: NameKey): NameSituation {
-    const record = this.find(name)
-    if (record === undefined)
-      return { held: 0, capacity: null, isWaitedFor: false, closedUntilMs: null, data: null }
-    const { held, capacity, queue, closedUntilMs, data, isInUse } = record
-    return { held, capacity: isInUse ? capacity : null, isWaitedFor: queue.length > 0, closedUntilMs, data }
+    return situationOf(this.find(name))
   }
 
   firstWaiter(name: NameKey): Claim | undefined {
@@ -167,7 +161,7 @@ export class NameTable implements Step<Session> {
 
   deleteForced(name: NameKey, ids: readonly string[], reason: string): number {
     const holders = [...(this.find(name)?.holders.values() ?? [])]
-    const forced = holders.filter(({ publicId }) => ids.includes(publicId))
+    const forced = holders.filter(({ attempt }) => ids.includes(publicIdOf(attempt)))
     for (const claim of forced) {
       claim.session.marks.set(claim.attempt, reason)
       this.#remove(claim, 'force-released')
@@ -293,7 +287,6 @@ export class NameTable implements Step<Session> {
       lockDelayMs,
       session,
       record,
-      publicId: publicIdOf(attempt),
       token: null,
       grantId: null,
       sinceMs: this.nowMs,
@@ -333,4 +326,18 @@ export class NameTable implements Step<Session> {
     }
     this.#dropIfUnused(record)
   }
+}
+
+const unused: NameSituation = {
+  held: 0,
+  capacity: null,
+  isWaitedFor: false,
+  closedUntilMs: null,
+  data: null,
+}
+
+function situationOf(record: NameRecord | undefined): NameSituation {
+  if (record === undefined) return unused
+  const { held, capacity, queue, closedUntilMs, data, isInUse } = record
+  return { held, capacity: isInUse ? capacity : null, isWaitedFor: queue.length > 0, closedUntilMs, data }
 }

@@ -38,8 +38,6 @@ export interface Claim
   readonly owner: string | undefined
   readonly session: Session
   readonly record: NameRecord
-  /** The half of the attempt that may be shown. */
-  readonly publicId: string
   /** Null while it waits. */
   token: bigint | null
   grantId: string | null
@@ -93,9 +91,9 @@ export function describeName(record: NameRecord, nowMs: number, holdersOnly = fa
   }
 }
 
-function describeClaim({ publicId, session, ...claim }: Claim): ClaimState {
+function describeClaim({ session, ...claim }: Claim): ClaimState {
   const { id, holder, ttlMs } = session
-  return claimState({ ...claim, id: publicId, holder, session: publicIdOf(id), ttlMs })
+  return claimState({ ...claim, id: publicIdOf(claim.attempt), holder, session: publicIdOf(id), ttlMs })
 }
 
 export function describeSession({ id, holder, ttlMs, expiresAtMs }: Session, nowMs: number): SessionState {

@@ -11,6 +11,7 @@ export function watch(
   cursor: string | undefined,
   call: Call,
 ): AsyncIterable<WatchEvent> {
+  engine.log.watch()
   // Taken now and not at the first read, so that nothing between the two is missed.
   const start = engine.log.last
   const log: FollowedLog<number> = {

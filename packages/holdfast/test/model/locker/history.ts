@@ -56,6 +56,7 @@ export class History {
 
   constructor(engine: MemoryEngine, clock: Clock) {
     this.#engine = engine
+    engine.log.watch()
     this.#clock = clock
     // So that the engine notices every expiry when it happens.
     engine.addWatcher()
