@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_543,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_037,
+  'whole library': 52_051,
 }
 
 export interface Part {
