@@ -235,6 +235,27 @@ describe('gauges', () => {
     )
   })
 
+  test('a try that fails and is repeated neither ends the wait nor counts as a call', async () => {
+    const outputs = bothOutputs()
+    const about = { backend: 'memory', namespace: 'default', name: 'x', holder: 'h', mode: 'shared' } as const
+    const failed = {
+      ...about,
+      attemptId: 'a',
+      outcome: 'failed',
+      waitedMs: 1,
+      error: new Error('x'),
+    } as const
+    emit('waiting', { ...about, attemptId: 'a', waitMs: 10 })
+    emit('failed', { ...failed, final: false })
+    const between = await outputs.scraped()
+    assert.equal(sum(between, 'holdfast_waiting'), 1)
+    assert.equal(sum(between, 'holdfast_acquire_seconds_count'), 0)
+    emit('failed', { ...failed, final: true })
+    const scraped = await outputs.scraped()
+    assert.equal(sum(scraped, 'holdfast_waiting'), 0)
+    assert.equal(sum(scraped, 'holdfast_acquire_seconds_count', 'outcome="failed"'), 1)
+  })
+
   test('return to zero after whatever callers, machines and networks do', { timeout: 60_000 }, async () => {
     const outputs = bothOutputs()
     const most = { held: 0, waiting: 0 }
