@@ -15,6 +15,7 @@ import { type CostResult, runCost, verdictOf } from './cost/run.ts'
 import { growthChartOf } from './growth/chart.ts'
 import { type GrowthReport, growthAsMarkdown, growthInWords } from './growth/report.ts'
 import { type GrowthResult, runGrowth } from './growth/run.ts'
+import { runHttpGuard } from './http-guard/run.ts'
 import { describeMachine } from './machine.ts'
 import { type Options, readOptions, usageOf } from './options.ts'
 import {
@@ -33,6 +34,11 @@ const usualSecondsOfGrowth = 0.5
 const usualSecondsOfCost = 0.3
 const exitCodes: Record<Verdict, number> = { pass: 0, fail: 1, void: 3 }
 
+// It has neither backends nor options.
+if (process.argv[2] === 'http-guard') {
+  await runHttpGuard(console.log)
+  process.exit()
+}
 const options = await optionsOrExit()
 // Before there is anything to clean up, so that no moment is too early to be interrupted.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => process.exit(130))

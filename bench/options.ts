@@ -39,6 +39,7 @@ export function usageOf(available: readonly string[]): string {
 npm run bench -- [options] growth [backend…]
 npm run bench -- [options] recipes [backend…]
 npm run bench -- [options] cost [backend…]
+npm run bench -- http-guard
 
 Pairs of acquire and release a second, one after another and many at once, and hand-overs under contention,
 next to the raw statements in the same run. Backends: ${available.join(', ')}.
@@ -51,6 +52,8 @@ schedule costs. Without a backend: ${recipeEngines.join(', ')}.
 
 cost: what one pair costs in CPU time of client and servers, bytes, commands, time in commands and allocated bytes, next to the raw
 statements and other libraries. On a busy machine these say more than times do. Without a backend: all of them.
+
+http-guard: what fences cost an HTTP service, in CPU time of its process, next to the same service without.
 
   --against ref    compare Holdfast here with Holdfast at another commit, in interleaved rounds, and nothing else;
                    exit code 0: pass, every median of the ratios new/old is at least 0.95; 1: fail, a median is below

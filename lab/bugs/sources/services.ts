@@ -69,8 +69,8 @@ export const serviceBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/guards/http/fenced.ts`,
-        find: 'if (isRead || checkBefore) await guard.run',
-        replaceBy: 'if (checkBefore) await guard.run',
+        find: 'return isGuardedRead || checkBefore ?',
+        replaceBy: 'return checkBefore ?',
       },
     ],
     foundBy: { units: { file: 'guards/http/fenced.test.ts', name: 'T40' } },

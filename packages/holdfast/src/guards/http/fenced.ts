@@ -73,7 +73,8 @@ export function fenced<
   return async (request, response, next) => {
     const plain = response as NodeResponse
     try {
-      const { context, isGuardedRead } = await admit(request, request)
+      const admitted = admit(request, request)
+      const { context, isGuardedRead } = admitted instanceof Promise ? await admitted : admitted
       if (isGuardedRead) plain.setHeader('cache-control', 'no-store')
       await handler(request, response, context)
     } catch (error) {
@@ -102,7 +103,8 @@ export function fencedWeb<
   const admit = admission(options, handler)
   return async (input, ...rest) => {
     try {
-      const { context, isGuardedRead } = await admit(requestOf(input), input)
+      const admitted = admit(requestOf(input), input)
+      const { context, isGuardedRead } = admitted instanceof Promise ? await admitted : admitted
       const response = await handler(input, context, ...rest)
       if (!isGuardedRead) return response
       const uncached = new Response(response.body, response)
@@ -129,7 +131,8 @@ export function fencedFastify<
   const admit = admission(options, handler)
   return async (request, reply) => {
     try {
-      const { context, isGuardedRead } = await admit(request, request)
+      const admitted = admit(request, request)
+      const { context, isGuardedRead } = admitted instanceof Promise ? await admitted : admitted
       if (isGuardedRead) reply.header('cache-control', 'no-store')
       return await handler(request, reply, context)
     } catch (error) {
@@ -163,18 +166,27 @@ function admission<Input, Reads extends ReadsMode, Before extends boolean>(
   const read = fenceReader(options, guard.name)
   const contextOf = (fence: Fence | null) =>
     (checkBefore ? { checked: fence } : { fence }) as FencedContext<Reads, Before>
-  return async ({ method = '', headers }: Asked, input: Input) => {
+  // Without a check before the handler there is nothing to wait for, and a promise would cost as much as the rest.
+  return (
+    { method = '', headers }: Asked,
+    input: Input,
+  ): Admitted<Reads, Before> | Promise<Admitted<Reads, Before>> => {
     if (!isGuardedRequest({ method, headers }, reads))
       return { context: contextOf(null), isGuardedRead: false }
-    const isRead = readMethods.has(method)
+    const isGuardedRead = readMethods.has(method)
     const fence = read(headers, name(input))
-    if (isRead || checkBefore) await guard.run(fence, () => {})
-    return { context: contextOf(fence), isGuardedRead: isRead }
+    const admitted = { context: contextOf(fence), isGuardedRead }
+    return isGuardedRead || checkBefore ? guard.run(fence, () => admitted) : admitted
   }
+}
+
+interface Admitted<Reads, Before> {
+  readonly context: FencedContext<Reads, Before>
+  readonly isGuardedRead: boolean
 }
 
 /** False for a read that comes without a fence where reads are open. */
 export function isGuardedRequest({ method = '', headers }: Asked, reads: ReadsMode): boolean {
-  const isOpen = reads === 'open' && readMethods.has(method)
-  return !isOpen || headerOf(headers, FENCE_HEADER) !== null || headerOf(headers, TOKEN_HEADER) !== null
+  if (reads !== 'open' || !readMethods.has(method)) return true
+  return headerOf(headers, FENCE_HEADER) !== null || headerOf(headers, TOKEN_HEADER) !== null
 }

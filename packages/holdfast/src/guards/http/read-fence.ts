@@ -52,6 +52,7 @@ export type FenceReader = (headers: HeaderSource, name: string) => Fence
 /** A `readFence` whose options were checked once. Each refusal is told as the guard's. */
 export function fenceReader(trust: FenceTrust, guard: string): FenceReader {
   const { keys, plainToken } = checkTrust(trust)
+  const verified = rememberedFences(keys)
   return (headers, name) => {
     if (typeof name !== 'string')
       throw new InvalidArgumentError(
@@ -59,7 +60,7 @@ export function fenceReader(trust: FenceTrust, guard: string): FenceReader {
         `must be text that was taken from the route, not ${typeof name}.`,
       )
     try {
-      const fence = parse(headers, name, keys, plainToken?.issuer)
+      const fence = parse(headers, name, verified, plainToken?.issuer)
       if (fence.name !== name) throw new FenceInvalidError('wrong-name')
       return fence
     } catch (error) {
@@ -69,17 +70,33 @@ export function fenceReader(trust: FenceTrust, guard: string): FenceReader {
   }
 }
 
+/** A holder shows one text again and again, and to verify it costs more than the rest of a small request. */
+const REMEMBERED_TEXTS = 1_000
+
+function rememberedFences(keys: readonly FenceKey[] | undefined): (text: string) => Fence {
+  const fences = new Map<string, Fence>()
+  return (text) => {
+    let fence = fences.get(text)
+    if (fence === undefined) {
+      fence = parseFence(text, keys === undefined ? {} : { keys })
+      if (fences.size >= REMEMBERED_TEXTS) fences.clear()
+      fences.set(text, fence)
+    }
+    return fence
+  }
+}
+
 function parse(
   headers: HeaderSource,
   name: string,
-  keys: readonly FenceKey[] | undefined,
+  verified: (text: string) => Fence,
   issuer: string | undefined,
 ): Fence {
   const text = headerOf(headers, FENCE_HEADER)
   const token = headerOf(headers, TOKEN_HEADER)
   if (text !== null && token !== null)
     throw new FenceInvalidError('malformed', 'two headers claim to be the fence')
-  if (text !== null) return parseFence(text, keys === undefined ? {} : { keys })
+  if (text !== null) return verified(text)
   if (token === null || issuer === undefined) throw new FenceInvalidError('missing')
   if (!/^[1-9][0-9]{0,18}$/.test(token))
     throw new FenceInvalidError('malformed', 'not a positive decimal number')

@@ -149,8 +149,8 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     const target = this.#folder.check(path)
     const token = run.entry.proofs[0]?.fence.token
     const rename = { from: this.#folder.stagingPath(`t${token}-${this.#random.id()}`), to: target }
-    const replaced = run.staged.get(target)
     await this.#folder.stage(rename, content)
+    const replaced = run.staged.get(target)
     run.staged.set(target, rename)
     if (replaced !== undefined) this.#folder.discard([replaced])
   }

@@ -66,6 +66,8 @@ export interface GateLimits {
   readonly quarantineMs: number
 }
 
+const FORGETTING_INTERVAL_MS = 3_600_000
+
 export class Gate {
   readonly #database: SqliteDatabase
   readonly #settings: GuardSettings
@@ -76,6 +78,7 @@ export class Gate {
   /** Rows whose requests are over. They go with the next step. */
   readonly #over: number[] = []
   #lastId = 0
+  #forgotAtMs = Number.NEGATIVE_INFINITY
 
   /** The connection is the gate's alone. */
   constructor(database: SqliteDatabase, settings: GuardSettings, { limitMs, quarantineMs }: GateLimits) {
@@ -110,7 +113,10 @@ export class Gate {
    */
   async enter(fence: Fence): Promise<Passage> {
     const proofs = [{ fence }]
-    this.#step(() => pass(this.#store, this.#settings, proofs, false))
+    this.#step(() => {
+      this.#forgetIfDue()
+      pass(this.#store, this.#settings, proofs, false)
+    })
     this.#wake(fence.name)
     for (;;) {
       const rivals = this.#rivalsOf(fence)
@@ -140,6 +146,17 @@ export class Gate {
     this.#step(() => {})
   }
 
+  /** Names that nobody uses leave a floor behind, and quarantines that nobody has waited for end. */
+  #forgetIfDue(): void {
+    const nowMs = this.#clock.monotonicMs()
+    if (nowMs - this.#forgotAtMs < FORGETTING_INTERVAL_MS) return
+    this.#forgotAtMs = nowMs
+    const { forgetAfterMs } = this.#settings
+    if (forgetAfterMs !== Number.POSITIVE_INFINITY) this.#store.forget(forgetAfterMs)
+    for (const [name, { inFlight }] of this.#traffic)
+      for (const each of inFlight) this.#removeIfOver(name, each, nowMs)
+  }
+
   #end(name: string, request: InFlight, how: Ending): void {
     if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs
     else this.#remove(name, request)
@@ -151,10 +168,7 @@ export class Gate {
     const { inFlight } = this.#traffic.get(fence.name) ?? { inFlight: [] }
     const nowMs = this.#clock.monotonicMs()
     return [...inFlight].filter((each) => {
-      if (each.untilMs !== undefined && each.untilMs <= nowMs) {
-        this.#remove(fence.name, each)
-        return false
-      }
+      if (this.#removeIfOver(fence.name, each, nowMs)) return false
       const { fence: other } = each
       return (
         other === null ||
@@ -167,6 +181,12 @@ export class Gate {
     const traffic = this.#traffic.get(name) ?? { inFlight: new Set(), changed: Promise.withResolvers<void>() }
     traffic.inFlight.add(request)
     this.#traffic.set(name, traffic)
+  }
+
+  #removeIfOver(name: string, request: InFlight, nowMs: number): boolean {
+    if (request.untilMs === undefined || request.untilMs > nowMs) return false
+    this.#remove(name, request)
+    return true
   }
 
   #remove(name: string, request: InFlight): void {
