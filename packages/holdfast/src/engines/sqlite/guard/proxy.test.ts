@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { type AddressInfo, connect, createServer as createTcpServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
@@ -182,6 +182,24 @@ describe('fencingProxy', () => {
     await using lost = await start({ target: `http://127.0.0.1:${port}` })
     for (const token of [5n, 6n])
       assert.deepEqual(await codeOf(await put(lost, token)), [503, 'TARGET_UNREACHABLE'])
+  })
+
+  test('an answer that is none does not end the proxy', async () => {
+    const strange = createTcpServer((socket) => {
+      socket
+        .on('error', () => {})
+        .once('data', () => socket.end('HTTP/1.1 099 Strange\r\ncontent-length: 0\r\n\r\n'))
+    }).listen(0, '127.0.0.1')
+    await once(strange, 'listening')
+    try {
+      await using proxy = await start({
+        target: `http://127.0.0.1:${(strange.address() as AddressInfo).port}`,
+      })
+      assert.deepEqual(await codeOf(await put(proxy, 5n)), [502, 'TARGET_FAILED'])
+      assert.deepEqual(await codeOf(await put(proxy, 6n)), [503, 'QUARANTINED'])
+    } finally {
+      strange.close()
+    }
   })
 
   test('a client that leaves in the middle of its body puts the name into quarantine; one that leaves before the answer does not', async () => {

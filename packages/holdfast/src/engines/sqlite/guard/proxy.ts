@@ -90,7 +90,13 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
     const passage = await gate.enter(fence)
     // Nothing was forwarded yet, and nobody waits for an answer any more.
     if (outgoing.destroyed) return passage.end('over')
-    passage.end(await forward(route, incoming, outgoing, fence.token).catch(() => 'unknown' as const))
+    try {
+      passage.end(await forward(route, incoming, outgoing, fence.token))
+    } catch (error) {
+      // Not even the request could be made.
+      passage.end('over')
+      throw error
+    }
   }
   const server = createServer(
     { headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: 2 * limitMs + HEADERS_TIMEOUT_MS },

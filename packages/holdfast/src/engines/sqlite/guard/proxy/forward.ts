@@ -70,6 +70,7 @@ export function forward(
   return new Promise((resolve) => {
     const { target, limitMs, clock } = route
     let isConnected = false
+    const isRead = incoming.method === 'GET' || incoming.method === 'HEAD'
     const headers = {
       ...endToEnd(incoming),
       connection: 'close',
@@ -100,11 +101,15 @@ export function forward(
     )
     upstream.on('error', () => (isConnected ? end('unknown', failed) : end('over', unreachable)))
     upstream.on('response', (answer) => {
-      outgoing.writeHead(answer.statusCode ?? 502, {
-        ...endToEnd(answer),
-        ...(token !== null &&
-          (incoming.method === 'GET' || incoming.method === 'HEAD') && { 'cache-control': 'no-store' }),
-      })
+      try {
+        outgoing.writeHead(answer.statusCode ?? 502, {
+          ...endToEnd(answer),
+          ...(token !== null && isRead && { 'cache-control': 'no-store' }),
+        })
+      } catch {
+        // A status that is none, for example.
+        return end('unknown', failed)
+      }
       answer.on('end', () => end('over'))
       answer.on('error', () => end('unknown', failed))
       answer.on('close', () => answer.complete || end('unknown', failed))
