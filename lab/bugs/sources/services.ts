@@ -17,7 +17,7 @@ export const serviceBugs: readonly SourceBug[] = [
           "this.#folder.apply([...run.staged.values()])\n        this.#folder.step('before the commit')",
       },
     ],
-    foundBy: { units: { file: 'engines/sqlite/guard/file-guard.test.ts', name: 'T94' } },
+    foundBy: { units: { file: 'engines/sqlite/guard/file/redo-log.test.ts', name: 'T94' } },
   },
   {
     id: 'T94-no-redo',
@@ -29,7 +29,7 @@ export const serviceBugs: readonly SourceBug[] = [
         replaceBy: '',
       },
     ],
-    foundBy: { units: { file: 'engines/sqlite/guard/file-guard.test.ts', name: 'T94' } },
+    foundBy: { units: { file: 'engines/sqlite/guard/file/redo-log.test.ts', name: 'T94' } },
   },
   {
     id: 'T95-recorded-only',

@@ -16,12 +16,10 @@ import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { fence } from '../../../../test/guard-table.ts'
 import { newSeed } from '../../../../test/seed.ts'
-import { checkGuardOptions } from '../../../guards/settings.ts'
 import { describeGuard, type GuardWorld } from '../../../testing/describe-guard.ts'
 import { createFakeClock } from '../../../testing/fake-clock.ts'
 import { seededRandom } from '../../../testing/seeded-random.ts'
-import { GuardedFolder } from './file/folder.ts'
-import { type FileGuard, type Files, fileGuard, openFileGuard } from './file-guard.ts'
+import { type FileGuard, type Files, fileGuard } from './file-guard.ts'
 
 const folders: string[] = []
 afterAll(() => {
@@ -245,24 +243,6 @@ describe('T94 a process that is killed', () => {
       assert.equal(stored(folder, 'a'), '3')
     }
     assert.ok(dead >= 12, `there were ${dead} steps`)
-  })
-
-  test('T94 a transaction that fails at its end has renamed nothing', async () => {
-    const folder = newFolder()
-    let fails = false
-    const onStep = (step: string) => {
-      if (fails && step === 'before the commit') throw new Error('planted')
-    }
-    await using guard = openFileGuard(new GuardedFolder(folder, onStep), checkGuardOptions({}))
-    await guard.run(fence(1n), (files) => files.write('a', '1'))
-    fails = true
-    await assert.rejects(
-      guard.run(fence(2n), (files) => files.write('a', '2')),
-      /planted/,
-    )
-    assert.equal(stored(folder, 'a'), '1')
-    assert.equal((await guard.highest('n'))?.token, 1n)
-    assert.deepEqual(stagedIn(folder), [])
   })
 
   test('at random steps, again and again in one folder, never leaves content that is older than the mark', async () => {

@@ -109,7 +109,7 @@ describe('the gate of the proxy', () => {
   })
 })
 
-const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 5_000)
+const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 2_000)
 
 /** A service that takes effect some time after a request has come, and at the latest when limit and quarantine are over. */
 interface Plan {

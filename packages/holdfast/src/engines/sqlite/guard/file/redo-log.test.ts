@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, test } from 'vitest'
+import { fence } from '../../../../../test/guard-table.ts'
+import { checkGuardOptions } from '../../../../guards/settings.ts'
+import { openFileGuard } from '../file-guard.ts'
+import { GuardedFolder } from './folder.ts'
+
+const root = mkdtempSync(join(tmpdir(), 'holdfast-redo-'))
+afterAll(() => rmSync(root, { recursive: true }))
+
+/** A guard that fails at a step, as if its process had died there, but for what it cleans up. */
+function openGuard(folder: string, failsAt?: string) {
+  const onStep = (step: string) => {
+    if (step === failsAt) throw new Error(`planted at ${step}`)
+  }
+  return openFileGuard(new GuardedFolder(folder, onStep), checkGuardOptions({}))
+}
+
+async function failAt(step: string) {
+  const folder = mkdtempSync(join(root, 'files-'))
+  await using sound = openGuard(folder)
+  await sound.run(fence(1n), (files) => files.write('a', '1'))
+  await using failing = openGuard(folder, step)
+  await assert.rejects(
+    failing.run(fence(2n), (files) => files.write('a', '2')),
+    /planted/,
+  )
+  const plain = readFileSync(join(folder, 'a'), 'utf8')
+  const mark = (await sound.highest('n'))?.token
+  const guarded = await sound.run(fence(3n), async (files) =>
+    Buffer.from((await files.read('a')) ?? '').toString(),
+  )
+  const left = readdirSync(join(folder, '.holdfast')).filter((name) => name.startsWith('.t'))
+  return { plain, mark, guarded, left }
+}
+
+describe('the redo log of guarded files', () => {
+  test('T94 a transaction that fails at its end has renamed nothing', async () => {
+    assert.deepEqual(await failAt('before the commit'), { plain: '1', mark: 1n, guarded: '1', left: [] })
+  })
+
+  test('T94 what was committed and not applied is finished by whoever comes next', async () => {
+    assert.deepEqual(await failAt('committed'), { plain: '1', mark: 2n, guarded: '2', left: [] })
+  })
+
+  test('T94 what was applied before is found done', async () => {
+    assert.deepEqual(await failAt('applied'), { plain: '2', mark: 2n, guarded: '2', left: [] })
+  })
+})
