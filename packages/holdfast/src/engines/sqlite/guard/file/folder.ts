@@ -23,7 +23,7 @@ import {
   quote,
   UnsupportedError,
 } from '../../../../base/errors.ts'
-import { openDatabase, ownStep, sharedFileSystemOf } from '../../client/index.ts'
+import { type FileSystemTypeOf, openDatabase, ownStep, sharedFileSystemOf } from '../../client/index.ts'
 
 /** Paths relative to the folder: it may be moved between a crash and the redo. */
 export interface Rename {
@@ -38,11 +38,11 @@ export class GuardedFolder {
   readonly #onStep: (step: string) => void
 
   /** `onStep`: for tests, which end the process at each step. */
-  constructor(folder: unknown, onStep: (step: string) => void = () => {}) {
+  constructor(folder: unknown, onStep: (step: string) => void = () => {}, typeOf?: FileSystemTypeOf) {
     if (typeof folder !== 'string' || !statSync(folder, { throwIfNoEntry: false })?.isDirectory())
       throw new InvalidArgumentError('folder', 'must be the path of a folder that exists.')
     this.#root = realpathSync(folder)
-    const shared = sharedFileSystemOf(this.#root)
+    const shared = sharedFileSystemOf(this.#root, typeOf)
     if (shared !== undefined)
       throw new UnsupportedError(
         `The guard cannot use ${quote(folder)}: it is on a shared file system (${shared}), on which the locks of SQLite do not ` +

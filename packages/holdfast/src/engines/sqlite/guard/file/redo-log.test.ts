@@ -50,3 +50,8 @@ describe('the redo log of guarded files', () => {
     assert.deepEqual(await failAt('applied'), { plain: '2', mark: 2n, guarded: '2', left: [] })
   })
 })
+
+test.runIf(process.platform === 'linux')('a folder on a network file system is refused', () => {
+  const NFS = 0x6969
+  assert.throws(() => new GuardedFolder(root, undefined, () => NFS), { code: 'UNSUPPORTED' })
+})
