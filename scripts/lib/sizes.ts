@@ -9,7 +9,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_901,
+  base: 2_905,
   'engines/consul/client': 719,
   'engines/consul/locks': 1_335,
   'engines/etcd/client': 1_946,
@@ -30,18 +30,18 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/redis/guard': 1_139,
   'engines/redis/locks': 3_403,
   'engines/redis/redlock': 2_576,
-  'engines/sqlite/client': 319,
-  'engines/sqlite/guard': 1_481,
+  'engines/sqlite/client': 325,
+  'engines/sqlite/guard': 1_525,
   'engines/sqlite/lockfree': 306,
   'engines/sqlite/locks': 2_573,
   'entry points': 816,
-  guards: 2_083,
+  guards: 2_110,
   kit: 4_227,
   locker: 3_217,
-  lockfree: 1_543,
+  lockfree: 1_545,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_051,
+  'whole library': 52_120,
 }
 
 export interface Part {

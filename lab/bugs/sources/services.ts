@@ -1,7 +1,7 @@
 /** Careless guards of services, files and legacy systems. */
 import { library, type SourceBug } from '../bug.ts'
 
-const fileGuard = `${library}/engines/sqlite/guard/file-guard.ts`
+const fileGuard = `${library}/engines/sqlite/guard/file/guard.ts`
 const gate = `${library}/engines/sqlite/guard/proxy/gate.ts`
 const gateTest = 'engines/sqlite/guard/proxy/gate.test.ts'
 

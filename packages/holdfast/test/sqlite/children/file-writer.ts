@@ -1,7 +1,7 @@
 /** Writes its token into two guarded files, and kills itself at the given step. */
 
 import { GuardedFolder } from '../../../src/engines/sqlite/guard/file/folder.ts'
-import { openFileGuard } from '../../../src/engines/sqlite/guard/file-guard.ts'
+import { openFileGuard } from '../../../src/engines/sqlite/guard/file/guard.ts'
 import { checkGuardOptions } from '../../../src/guards/settings.ts'
 import { fence } from '../../guard-table.ts'
 

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
 import { fence } from '../../../../../test/guard-table.ts'
 import { checkGuardOptions } from '../../../../guards/settings.ts'
-import { openFileGuard } from '../file-guard.ts'
 import { GuardedFolder } from './folder.ts'
+import { openFileGuard } from './guard.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'holdfast-redo-'))
 afterAll(() => rmSync(root, { recursive: true }))
