@@ -522,6 +522,18 @@ describe('cancelled requests', () => {
 })
 
 describe('in any order of events', () => {
+  test('a request that comes from within a send that answers at once leaves, too', async () => {
+    const fromWithin: Promise<string>[] = []
+    const { ask } = stage({
+      send: (items) => {
+        if (items.includes(1)) fromWithin.push(ask(10))
+        return items.map(String)
+      },
+    })
+    assert.equal(await ask(1), '1')
+    assert.deepEqual(await Promise.all(fromWithin), ['10'])
+  })
+
   test('a request that comes from within a send or an answer is served in a later batch', async () => {
     const sent: (readonly number[])[] = []
     const fromWithin: Promise<string>[] = []

@@ -188,15 +188,13 @@ export class Lane<Item, Answer> {
 
   readonly #leaveTogether = (): void => {
     this.#isLeaving = false
-    const [first] = this.#waiting
-    const isAlone = this.#waiting.length === 1 && this.#inFlight.length === 0 && this.#pause === undefined
-    if (isAlone && first?.isSettled === false) {
-      this.#waiting = []
-      this.#send(new Batch([first]))
-      return
-    }
-    while (this.#waiting.length > 0 && this.#hasRoom()) {
-      const entries = this.#nextBatch()
+    while (this.#waiting.length > 0) {
+      const isIdle = this.#inFlight.length === 0 && this.#pause === undefined
+      if (!isIdle && !this.#hasRoom()) return
+      const [first] = this.#waiting
+      const isAlone = isIdle && this.#waiting.length === 1 && first?.isSettled === false
+      if (isAlone) this.#waiting = []
+      const entries = isAlone ? [first] : this.#nextBatch()
       if (entries.length === 0) return
       const batch = new Batch(entries)
       this.#send(batch)

@@ -155,7 +155,7 @@ export class RedisConnection {
       return this.run(script, keys, args).then(answered)
     const failed = (error: unknown) => {
       if (serverCodeOf(error) === 'NOSCRIPT') return this.run(script, keys, args).then(answered)
-      throw this.#failureOf('script', error)
+      throw isHoldfastError(error) ? error : this.#failureOf('script', error)
     }
     try {
       return this.#raw
