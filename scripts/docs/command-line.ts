@@ -63,6 +63,9 @@ Limits: a grandchild that calls \`setsid\` is not reached. A \`holdfast\` that i
 protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it. As the first process of a container
 \`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
 
+\`npx\` stands between a signal and \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after a
+normal end goes on, without the lock. On Linux and macOS; the watchdog needs \`/bin/sh\`.
+
 Left out on purpose: \`acquire\` and \`release\` as two commands (wrap the script in \`run\`), and completion for shells.`
 
 function advice(): string {

@@ -212,10 +212,21 @@ describe('a lease that is lost', () => {
     },
   )
 
-  test('a holdfast that was stopped for longer than the TTL kills the command when it goes on', async () => {
-    const running = start(['run', 'x', '--ttl', '500ms', ...shell(`trap '' TERM; ${LOUD}; sleep 600`)], {
-      env,
-    })
+  test('T57 a grandchild that outlives the command is ended with it', async () => {
+    const grandchild = `sh -c 'trap "" TERM; echo "grandchild $$" >>"$TRACE"; while :; do sleep 0.02; done' &`
+    const script = `${grandchild} trap 'exit 0' TERM; ${LOUD}; while :; do sleep 0.02; done`
+    const running = start(['run', 'x', '--ttl', '600ms', '--stop-in', '200ms', ...shell(script)], { env })
+    const pid = await trace.pid('grandchild')
+    await trace.pid('pid')
+    await (await locker()).forceRelease('x', { all: true, reason: 'a test' })
+    expect((await running.ended).code).toBe(79)
+    await gone(pid)
+  })
+
+  test('a holdfast that was stopped for longer than the TTL kills the command at once when it goes on', async () => {
+    const script = `trap 'sleep 0.1; echo late >>"$TRACE"' TERM; ${LOUD}; while :; do sleep 0.02; done`
+    const flags = ['--ttl', '3s', '--stop-in', '1s']
+    const running = start(['run', 'x', ...flags, ...shell(script)], { env })
     const pid = await trace.pid('pid')
     running.kill('SIGSTOP')
     const lease = await (await locker()).acquire('x')
@@ -223,6 +234,7 @@ describe('a lease that is lost', () => {
     running.kill('SIGCONT')
     expect((await running.ended).code).toBe(79)
     await gone(pid)
+    expect(trace.lines).not.toContain('late')
     await lease.release()
   })
 })
@@ -248,12 +260,16 @@ describe('places to run in', () => {
   })
 
   test('on a terminal Ctrl-C reaches the command once, and stdin is its own', async () => {
-    const script = `trap 'echo interrupted >>"$TRACE"; exit 6' INT; read -r line; echo "read $line"; ${LOUD}; while :; do sleep 0.02; done`
+    const loop = 'while :; do sleep 0.02; done'
+    const script = `trap 'echo interrupted >>"$TRACE"' INT; trap 'exit 6' TERM; echo "parent $PPID" >>"$TRACE"; read -r line; echo "read $line"; ${LOUD}; ${loop}`
     const command = `exec ${holdfast} run x -- sh -c '${script.replaceAll("'", `'"'"'`)}'`
     const running = start([], { env, through: onTerminal(command), input: true })
     running.process.stdin?.write('hello\n')
     await trace.pid('pid')
     running.process.stdin?.write('\u0003')
+    await trace.has('interrupted')
+    // A second one, by us, would have come by the time that SIGTERM has.
+    process.kill(await trace.pid('parent'), 'SIGTERM')
     const { code, stdout } = await running.ended
     expect([code, trace.lines.filter((line) => line === 'interrupted')]).toEqual([6, ['interrupted']])
     expect(stdout).toContain('read hello')
