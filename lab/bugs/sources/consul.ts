@@ -44,7 +44,11 @@ export const consulBugs: readonly SourceBug[] = [
     id: 'G2-consul-token-at-enqueue',
     what: 'the token of a waiter is the index at which it began to wait',
     edits: [
-      { file, find: 'granted(written.modified, position', replaceBy: 'granted(written.created, position' },
+      {
+        file,
+        find: 'tokens.token(written.modified, position)',
+        replaceBy: 'tokens.token(written.created, position)',
+      },
     ],
     foundBy: noticedBy('S9'),
   },
@@ -66,8 +70,8 @@ export const consulBugs: readonly SourceBug[] = [
     edits: [
       {
         file,
-        find: 'consul.cas(own, this.#value(request, position, true), order)',
-        replaceBy: 'consul.lock(own, this.#value(request, position, true), id)',
+        find: 'consul.cas(own, this.#value(request, placeIn(order), position), indexOf(order))',
+        replaceBy: 'consul.lock(own, this.#value(request, placeIn(order), position), id)',
       },
     ],
     foundBy: noticedBy('S11'),

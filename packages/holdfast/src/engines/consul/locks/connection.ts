@@ -25,6 +25,8 @@ export const BACKEND = 'consul'
  */
 interface Statement {
   readonly name: string
+  /** Statements with the same one do not leave together. */
+  readonly key: string
   readonly build: (position: number) => readonly consul.Operation[]
   /** As it is at position 0, where most statements are. */
   readonly first: readonly consul.Operation[]
@@ -77,8 +79,7 @@ export class Connection {
       freeInFlight: 2,
       minFurther: MAX_BATCH,
       minSplit: Number.POSITIVE_INFINITY,
-      // All writes of a transaction share an index, which is the order in the queue of a name.
-      keyOf: ({ name }) => name,
+      keyOf: ({ key }) => key,
       send: (statements, call) => this.#send(statements, call),
     })
     this.#looks = new Lane({
@@ -89,10 +90,13 @@ export class Connection {
     })
   }
 
-  /** One attempt. What leaves at the same moment is one transaction. */
-  commit(name: string, build: Statement['build'], call: Call): Promise<Committed> {
+  /**
+   * One attempt. What leaves at the same moment is one transaction. `key`: the attempt of a join. Many joins of one name leave together, and
+   * their answers share one view of the name.
+   */
+  commit(name: string, build: Statement['build'], call: Call, key = name): Promise<Committed> {
     this.lifetime.begin(call)
-    const statement = { name, build, first: build(0) }
+    const statement = { name, key, build, first: build(0) }
     const isShort = statement.first.length <= consul.MAX_OPERATIONS / MAX_BATCH
     return isShort ? this.#lane.ask(statement, call) : this.#alone(statement, false, call)
   }
@@ -166,12 +170,14 @@ export class Connection {
     const operations = statements.flatMap(({ build, first }, position) =>
       position === 0 ? first : build(position),
     )
-    const { entries, refused } = await this.client.transact(operations, call, { onAgain })
+    const { entries, refused } = await this.client.transact(readingLast(operations), call, {
+      onAgain,
+    })
     if (refused === undefined) {
       const byName = Map.groupBy(entries, ({ key }) => this.keys.groupOf(key))
+      const found = new Map([...byName].map(([group, own]) => [group, consul.byKey(own)]))
       return statements.map(({ name }, position) => {
-        const own = consul.byKey(byName.get(this.keys.name(name)) ?? [])
-        return { entries: own, isRepeated, position }
+        return { entries: found.get(this.keys.name(name)) ?? [], isRepeated, position }
       })
     }
     const [only, ...others] = statements
@@ -191,6 +197,13 @@ export class Connection {
     const byName = Map.groupBy((await this.read(groups, call)).entries, ({ key }) => this.keys.groupOf(key))
     return names.map((name) => byName.get(this.keys.name(name)) ?? [])
   }
+}
+
+/** Each read once, after all writes: so it sees whatever the transaction has done, and the values that answers of writes lack. */
+function readingLast(operations: readonly consul.Operation[]): readonly consul.Operation[] {
+  const isTree = ({ KV }: consul.Operation) => KV.Verb === 'get-tree'
+  const trees = new Map(operations.filter(isTree).map((operation) => [operation.KV.Key, operation]))
+  return [...operations.filter((operation) => !isTree(operation)), ...trees.values()]
 }
 
 /** Refused until the lock-delay is over. Then the key is gone. */

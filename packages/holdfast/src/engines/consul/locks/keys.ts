@@ -13,7 +13,7 @@
  *   n/<name>/operator         an operator changes the name: until it is deleted nothing is granted
  *   n/<name>/data             the data cell
  *
- * The order in a queue is that of the indexes with which claims were created.
+ * The order in a queue is that of the indexes with which claims were created, and of their places in one transaction.
  */
 import { createHash } from 'node:crypto'
 import { escapeName, unescapeName } from '../../../base/names.ts'
@@ -75,3 +75,7 @@ export class Keys {
 /** 16 statements leave in one transaction, of at most four operations each. */
 export const MAX_BATCH = 16
 export const tokens = new BatchTokens(64)
+
+/** The order of a claim is the index of its creation and its place in that transaction, as in a token. */
+export const indexOf = (order: bigint): bigint => order / 64n
+export const placeIn = (order: bigint): number => Number(order % 64n)

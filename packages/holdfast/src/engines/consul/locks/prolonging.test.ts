@@ -97,6 +97,17 @@ describe('a keep-alive', () => {
     expect(await prolong(claims)).toEqual({ asked: ['renew 0', 'read 0', 'renew 0', 'read 0'], ageMs: 0 })
   })
 
+  test('G3 what one member has verified proves nothing at another one', async () => {
+    const { state, session, prolong } = await cluster()
+    const claims = session(true)
+    await clock.advance(TTL_MS / 2)
+    await prolong(claims)
+    state.serving = 1
+    // The creation is more than a TTL ago, the last keep-alive less.
+    await clock.advance(0.7 * TTL_MS)
+    expect((await prolong(claims)).asked).toEqual(['renew 1', 'read 1', 'renew 1', 'read 1'])
+  })
+
   test('after a pause of more than a TTL takes two rounds', async () => {
     const { session, prolong } = await cluster()
     const claims = session(true)

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { systemClock } from '../../../base/clock.ts'
-import { systemRandom } from '../../../base/ids.ts'
+import { publicIdOf, systemRandom } from '../../../base/ids.ts'
 import { isEligible } from '../../../kit/ordered-store.ts'
 import type { AcquireRequest, BackendSession, Call, Grant } from '../../../spi.ts'
 import { call, permits, request, shared } from '../../../testing/conformance/requests.ts'
@@ -221,6 +221,32 @@ describe.runIf(wanted('consul'))('the queue', () => {
     const few = await costOf(5)
     expect(few).toBeLessThanOrEqual(9)
     expect(await costOf(500)).toBeLessThanOrEqual(9)
+  })
+
+  test('G8 G9 many calls for one name join together: 16 in one transaction, with different places in the queue', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('x'))
+    const before = backend.statistics.sent
+    const asked = Array.from({ length: 200 }, () => request('x'))
+    const waiting = asked.map((each) => enqueue(session, each))
+    await waitFor('all wait', async () => {
+      const keys = await rig.operator.keys()
+      return keys.filter(({ Key }) => Key.includes('/c/')).length === 201
+    })
+    // Each alone would be 200.
+    expect(backend.statistics.sent - before).toBeLessThan(50)
+    const order = (await backend.inspect('x', call()))?.waiters.map(({ id }) => id)
+    expect(order).toHaveLength(200)
+    await release(session, held)
+    for (const id of order?.slice(0, 40) ?? []) {
+      const next = waiting[asked.findIndex(({ attempt }) => publicIdOf(attempt) === id)]
+      await waitFor('the next one is granted', async () => next?.grant ?? null)
+      expect(waiting.filter(({ state }) => state === 'granted')).toEqual([next])
+      await release(session, next?.grant as Grant)
+      if (next !== undefined) next.state = 'released'
+    }
+    await session.close(call())
   })
 
   test('T89 500 wait on one name and 300 names are waited for: few connections, also at the server, and also after all have cancelled', async () => {

@@ -11,22 +11,38 @@ export interface OpenedSession extends SessionRecord {
   readonly delay?: string
 }
 
-/** Kept short: three servers write it into their logs. `at`: its position in the transaction that has written it, for the token. */
-export function claimValue(record: ClaimRecord, mode: Mode, at: number, granted: boolean): string {
+/**
+ * Kept short: three servers write it into their logs. `place`: its position in the transaction that has created it, for the order in the
+ * queue. `grantedAt`: in the one that has granted it, for the token; null while it waits, or holds by its creation.
+ */
+export function claimValue(record: ClaimRecord, mode: Mode, place: number, grantedAt: number | null): string {
   const { session, weight, capacity, sinceMs, note, owner } = record
   const { id, holder, ttlMs } = session
-  return JSON.stringify([mode, at, granted, weight, capacity, sinceMs, id, holder, ttlMs, note, owner])
+  return JSON.stringify([mode, place, grantedAt, weight, capacity, sinceMs, id, holder, ttlMs, note, owner])
 }
 
 function claimIn(value: string) {
   const fields: unknown = JSON.parse(value)
-  const [mode, at, granted, weight, capacity, sinceMs, id, holder, ttlMs, note, owner] = fields as readonly [
-    ...[mode: Mode, at: number, granted: boolean, weight: number, capacity: number, sinceMs: number],
-    ...[id: string, holder: string, ttlMs: number, note?: string | null, owner?: string | null],
-  ]
+  const [mode, place, grantedAt, weight, capacity, sinceMs, id, holder, ttlMs, note, owner] =
+    fields as readonly [
+      ...[
+        mode: Mode,
+        place: number,
+        grantedAt: number | null,
+        weight: number,
+        capacity: number,
+        sinceMs: number,
+      ],
+      ...[id: string, holder: string, ttlMs: number, note?: string | null, owner?: string | null],
+    ]
   const session: SessionRecord = { id, holder, ttlMs }
   const also = { ...(note != null && { note }), ...(owner != null && { owner }) }
-  return { mode, at, granted, record: { session, weight, capacity, sinceMs, ...also } satisfies ClaimRecord }
+  return {
+    mode,
+    place,
+    grantedAt,
+    record: { session, weight, capacity, sinceMs, ...also } satisfies ClaimRecord,
+  }
 }
 
 /** A claim that was found. `revision`: the index of its last write. */
@@ -51,11 +67,12 @@ export function tombstonesIn(keys: Keys, entries: readonly Entry[]): Entry[] {
 
 export function consulClaim(keys: Keys, { key, value, session = '', created, modified }: Entry): ConsulClaim {
   const { id: attempt } = keys.parse(key)
-  const { mode, at, granted, record } = claimIn(value)
+  const { mode, place, grantedAt, record } = claimIn(value)
   const { weight, capacity } = record
-  const [id, name, token] = [publicIdOf(attempt), keys.nameOf(key), tokens.token(modified, at)]
+  const [id, name] = [publicIdOf(attempt), keys.nameOf(key)]
+  const [granted, token] = [grantedAt !== null, tokens.token(modified, grantedAt ?? place)]
   const facts = { key, name, attempt, id, mode, session, granted, token, weight, capacity, record }
-  return { ...facts, order: created, revision: modified }
+  return { ...facts, order: tokens.token(created, place), revision: modified }
 }
 
 /** The name, from everything below its key. */
@@ -71,20 +88,32 @@ export function nameIn(
   const closing = tombstones.filter(({ session }) => isTried === undefined || session !== undefined)
   const closed = closing.map(({ key, created, value }) => ({
     key,
-    order: value === '' ? created : BigInt(value),
+    order: value === '' ? orderOf(created) : BigInt(value),
   }))
   const compared = [...capacity, ...data, ...(isTried === undefined ? [] : tombstones)]
   const [cell] = data
   return new StoredName({
     version: entries.reduce((latest, { modified }) => (modified > latest ? modified : latest), 0n),
-    claims: c.map((entry) => consulClaim(keys, entry)),
-    closedBy: [...[...kept, ...operator].map(({ key, created: order }) => ({ key, order })), ...closed],
-    capacities: capacity.map(({ value, modified: order }) => ({ order, capacity: Number(value) })),
+    // One without a value was checked and deleted by another request of the same transaction.
+    claims: c.filter(({ value }) => value !== '').map((entry) => consulClaim(keys, entry)),
+    closedBy: [
+      ...[...kept, ...operator].map(({ key, created }) => ({ key, order: orderOf(created) })),
+      ...closed,
+    ],
+    capacities: capacity.map(({ value, modified }) => ({
+      order: orderOf(modified),
+      capacity: Number(value),
+    })),
     versions: new Map(compared.map(({ key, modified }) => [key, modified])),
     derivesGrants: true,
     ...(cell !== undefined && { data: JSON.parse(cell.value) as DataRecord }),
     ...(closing.length > 0 && lookAgainMs !== undefined && { closedForMs: lookAgainMs }),
   })
+}
+
+/** Before all claims of the transaction with this index. */
+function orderOf(index: bigint): bigint {
+  return tokens.token(index, 0)
 }
 
 /** What is told of an attempt: a mark, or nothing while it is only a claim. */

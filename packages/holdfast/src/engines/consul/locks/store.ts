@@ -23,7 +23,7 @@ import type { StoredName } from '../../../kit/stored-name.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
 import { type Connection, takingAway, unavailable, unreadable } from './connection.ts'
-import { tokens } from './keys.ts'
+import { indexOf, placeIn, tokens } from './keys.ts'
 import {
   type ConsulClaim,
   claimsIn,
@@ -62,6 +62,8 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly #joined = new Map<string, { readonly order?: bigint; readonly grant?: GrantedByStore }>()
   /** Snapshots that have woken a waiter, by its key. */
   readonly #woken = new Map<string, readonly consul.Entry[]>()
+  /** By what was read. */
+  readonly #names = new WeakMap<readonly consul.Entry[], StoredName<ConsulClaim>>()
   /** Marks of abandoned attempts, and when a keep-alive has found each first. */
   #marks = new Map<string, Instant>()
   /** Since when the session certainly lives, and the keep-alive that proves more as soon as its member answers again. */
@@ -90,18 +92,18 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const build = (position: number) => [
       ...condition,
       consul.lock(mark, JSON.stringify({ name }), id),
-      consul.lock(own, this.#value(request, position, false), id),
+      consul.lock(own, this.#value(request, position, null), id),
       consul.tree(keys.name(name)),
     ]
-    const committed = await this.#connection.commit(name, build, call)
-    const { entries, refused, isRepeated: mayLandAgain, position } = committed
+    const committed = await this.#connection.commit(name, build, call, attempt)
+    const { entries, refused, isRepeated: mayLandAgain } = committed
     if (refused !== undefined)
       return { ...(await this.#notJoined(request, refused.what, call)), mayLandAgain }
     const stored = this.#name(entries, 'try')
     const claim = stored.claim(attempt)
     if (claim?.session !== id) throw unreadable(own)
     if (stored.claims.some((other) => (other.mode === 'permits') !== (mode === 'permits'))) {
-      await this.#leave(request, claim.order, call)
+      await this.#leave(request, claim.revision, call)
       const others = entries.filter(({ key }) => key !== own)
       return { kind: 'refused', name: this.#name(others, 'try'), mayLandAgain }
     }
@@ -112,7 +114,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       this.#joined.set(attempt, { order: claim.order })
       return { kind: 'created', own: claim, name: stored, mayLandAgain }
     }
-    const grant = granted(claim.order, position, stored.data)
+    const grant = granted(claim.order, stored.data)
     this.#joined.set(attempt, { grant })
     return { ...grant, mayLandAgain }
   }
@@ -151,7 +153,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     // An exclusive holder stores its order: nothing younger was beside it.
     const since = mode === 'exclusive' ? String(order) : ''
     const build = (position: number) => [
-      consul.cas(own, this.#value(request, position, true), order),
+      consul.cas(own, this.#value(request, placeIn(order), position), indexOf(order)),
       ...(mode === 'permits' ? this.#sameCapacity(name, seen) : []),
       ...(record.delay === undefined
         ? []
@@ -167,14 +169,16 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const written = entries.find(({ key }) => key === own)
     if (written === undefined) throw unreadable(own)
     const data = entries.find(({ key }) => key === cell)
-    return granted(written.modified, position, data && JSON.parse(data.value))
+    return granted(tokens.token(written.modified, position), data && JSON.parse(data.value))
   }
 
   async leave(request: AcquireRequest, call: Call): Promise<void> {
     const joined = this.#joined.get(request.attempt)
     if (joined?.grant !== undefined) return
-    const order = joined?.order ?? (await this.#entry(this.#key(request), call))?.created
-    if (order !== undefined) await this.#leave(request, order, call)
+    const { order } = joined ?? {}
+    const index =
+      order === undefined ? (await this.#entry(this.#key(request), call))?.created : indexOf(order)
+    if (index !== undefined) await this.#leave(request, index, call)
   }
 
   async release(claim: GrantedClaim, keepForMs: number, call: Call): Promise<boolean> {
@@ -385,9 +389,10 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     }
   }
 
-  async #leave(request: Claim, order: bigint, call: Call): Promise<void> {
+  /** `index`: that of its creation, so it still waits. */
+  async #leave(request: Claim, index: bigint, call: Call): Promise<void> {
     const own = this.#key(request)
-    const deletions = [consul.unchanged(own, order), consul.remove(own), consul.remove(this.#mark(request))]
+    const deletions = [consul.unchanged(own, index), consul.remove(own), consul.remove(this.#mark(request))]
     await this.#connection.commit(request.name, () => deletions, call)
   }
 
@@ -395,8 +400,13 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     return (await this.#connection.read([key], call)).entries[0]
   }
 
+  /** Requests of one moment share what was read, so it is looked through once for all of them. */
   #name(entries: readonly consul.Entry[], tombstones?: 'try'): StoredName<ConsulClaim> {
-    return nameIn(this.#connection.keys, entries, { tombstones, lookAgainMs: LOOK_AGAIN_MS })
+    const known = tombstones && this.#names.get(entries)
+    if (known !== undefined) return known
+    const name = nameIn(this.#connection.keys, entries, { tombstones, lookAgainMs: LOOK_AGAIN_MS })
+    if (tombstones !== undefined) this.#names.set(entries, name)
+    return name
   }
 
   /** `withMark`: nothing needs the key of the attempt any more. `isOwn`: it is certainly this session's. */
@@ -420,10 +430,10 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     return [consul.absent(keys.of(name, 'operator')), isSame]
   }
 
-  #value(request: AcquireRequest, position: number, isGranted: boolean): string {
+  #value(request: AcquireRequest, place: number, grantedAt: number | null): string {
     const { delay: _, ...session } = this.#session.record
     const record = claimRecord(request, session, this.#connection.clock.wallMs())
-    return claimValue(record, request.mode, position, isGranted)
+    return claimValue(record, request.mode, place, grantedAt)
   }
 
   #key({ name, attempt }: Claim): string {
@@ -435,6 +445,6 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   }
 }
 
-function granted(index: bigint, position: number, data: DataRecord | undefined): GrantedByStore {
-  return { kind: 'granted', token: tokens.token(index, position), previousData: data?.data }
+function granted(token: bigint, data: DataRecord | undefined): GrantedByStore {
+  return { kind: 'granted', token, previousData: data?.data }
 }
