@@ -11,7 +11,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
 export const ceilings: Readonly<Record<string, number>> = {
   base: 2_905,
   'engines/consul/client': 719,
-  'engines/consul/locks': 1_335,
+  'engines/consul/locks': 1_391,
   'engines/etcd/client': 1_946,
   'engines/etcd/guard': 389,
   'engines/etcd/lockfree': 69,
@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_545,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_120,
+  'whole library': 52_170,
 }
 
 export interface Part {
