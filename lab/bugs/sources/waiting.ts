@@ -25,6 +25,11 @@ export const waitingBugs: readonly SourceBug[] = [
         find: "      this.#connection.turns.get(grant.attempt)?.({ kind: 'turn', grant })\n",
         replaceBy: '',
       },
+      {
+        file: `${locker}/keep-alive.ts`,
+        find: "        attempt.answer({ kind: 'granted', grant })\n",
+        replaceBy: '        continue\n',
+      },
     ],
     foundBy: {
       simulation: { seeds: 300, focus: { mode: 'liveness', faults: ['lost-pushes', 'partition'] } },

@@ -175,13 +175,14 @@ export class Acquiring<F extends Fencing> {
         const records = await this.#gather(wanted, waitMs, leftMs, signal)
         if (records.every((record) => record.isLive)) return records
         this.#giveBack(records)
+        await backOff(this.context, rounds, stop.cancellation, leftMs())
+        // The pause may have used up what was left: then no further round begins.
         const [first] = wanted
         if (leftMs() <= 0 && first !== undefined) {
           const attempt = new Attempt<F>(this, first, undefined, 0)
           attempt.end()
           throw await this.#timedOut(attempt, { waitMs, waitedMs: waitMs - leftMs(), signal })
         }
-        await backOff(this.context, rounds, stop.cancellation, leftMs())
       }
     } finally {
       stop.untie()

@@ -136,3 +136,20 @@ test('polls do not lengthen the pause after the first failure', async () => {
   await clock.advance(10)
   expect(tries).toBeGreaterThan(polls)
 })
+
+test('T54 several names are not asked for again when the pause before that has used up the time', async () => {
+  const { clock, faulty, locker } = createFaultyRig()
+  const { client, faults } = faulty()
+  const stranger = locker()
+  const held = await stranger.acquire('b', { ttlMs: 600_000 })
+  const waitMs = ttlMs - 1
+  const asked = peek(client.acquireAll(['a', 'b'], { ttlMs, waitMs }))
+  await clock.settle()
+  await stranger.forceRelease('a', { all: true, reason: 'a test' })
+  // The next keep-alive tells that it is lost.
+  await clock.advance(waitMs - 1)
+  await held.release()
+  await clock.advance(10)
+  expect(asked.reason).toMatchObject({ code: 'ACQUIRE_TIMEOUT' })
+  expect([faults.count('enqueue'), faults.count('tryAcquire')]).toEqual([2, 0])
+})
