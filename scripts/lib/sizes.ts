@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 816,
   guards: 2_112,
   kit: 4_227,
-  locker: 3_217,
+  locker: 3_218,
   lockfree: 1_545,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_170,
+  'whole library': 52_171,
 }
 
 export interface Part {
