@@ -7,7 +7,8 @@ import { LOCK_CAPACITY } from '../../src/spi.ts'
 export function applySql(schema: string, requests: readonly Request[]): string {
   const [first] = requests
   if (requests.length === 1 && first?.op === 'g') return oneSql(schema, 'apply_acquire', first, acquireFields)
-  if (requests.length === 1 && first?.op === 'r') return oneSql(schema, 'apply_release', first, releaseFields)
+  if (requests.length === 1 && first?.op === 'r' && !first.ms)
+    return oneSql(schema, 'apply_release', first, releaseFields)
   const json = JSON.stringify(requests).replaceAll("'", "''")
   return `SELECT ${schema}.apply('default', 'nobody',
     ARRAY(SELECT r FROM jsonb_populate_recordset(NULL::${schema}.request, '${json}') AS r)) AS answer`
