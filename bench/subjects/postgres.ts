@@ -12,7 +12,7 @@ export function subject(place: Place): Subject {
     raw: 'a lease row: an upsert where expired, with a token from a sequence, and a DELETE by owner, each its own transaction, with the same client library',
     remarks: [
       'Every TTL is 15 s; renewal as by default; 10 connections for everybody',
-      'The raw statements are prepared with postgres.js, as is its default, and not with pg; ours never are, so that they work behind a pooler',
+      'The raw statements are prepared with postgres.js, as is its default, and not with pg; ours are with both',
     ],
     comparisons: [
       {
