@@ -26,4 +26,6 @@ test('finds the leases on a name, one or several, for as long as they are held',
   attempts.noteEnded(second, 'releasing')
   expect(on('a')).toEqual([])
   expect(on('b')).toEqual([other])
+  attempts.noteEnded(other, 'over')
+  expect(on('b')).toEqual([])
 })
