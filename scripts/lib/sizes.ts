@@ -16,7 +16,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/etcd/guard': 389,
   'engines/etcd/lockfree': 69,
   'engines/etcd/locks': 1_238,
-  'engines/zookeeper/client': 1_592,
+  'engines/zookeeper/client': 1_589,
   'engines/zookeeper/locks': 1_593,
   'engines/memory': 1_025,
   'packages/cli': 2_000,
@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_545,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_171,
+  'whole library': 52_168,
 }
 
 export interface Part {

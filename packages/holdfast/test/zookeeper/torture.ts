@@ -63,7 +63,6 @@ const codes = {
   delete: 2,
   exists: 3,
   setData: SET_DATA,
-  sync: 9,
   getChildren: 12,
   multi: 14,
   setWatches: 105,
@@ -71,7 +70,6 @@ const codes = {
 
 function bodyOf({ code, number, parts }: Received): readonly (number | bigint | string | boolean)[] {
   if (code === codes.exists || code === SET_DATA) return stat(number)
-  if (code === codes.sync) return ['/']
   if (code === codes.getChildren) return [2, 'a', 'b', ...stat(number)]
   if (code !== codes.multi) return []
   return [...Array.from({ length: parts }, () => [SET_DATA, false, 0, ...stat(number)]).flat(), -1, true, -1]

@@ -35,7 +35,8 @@ describe('a keep-alive', () => {
         const isRenewal = path.startsWith('/v1/session/renew')
         // Each takes a while.
         clock.block(10)
-        asked.push(`${isRenewal ? 'renew' : 'read'} ${index}`)
+        const isVerified = path.includes('?consistent')
+        asked.push(`${isRenewal ? 'renew' : isVerified ? 'read' : 'unverified read'} ${index}`)
         if (isRenewal && state.isKnown) return void response.end(JSON.stringify([{ ID: id }]))
         if (isRenewal) return void response.writeHead(404).end('not found')
         const entry = { Key: key, Value: null, Flags: FLAGS, Session: id, CreateIndex: 5, ModifyIndex: 5 }

@@ -46,8 +46,6 @@ interface Operations {
   exists: [Path, { readonly stat: Stat }]
   getData: [Path, { readonly data: string; readonly stat: Stat }]
   getChildren: [Path, { readonly children: readonly string[]; readonly stat: Stat }]
-  /** What is read on the same connection after it is at least as new as the leader's state when it was answered. */
-  sync: [Path, object]
   /** All parts, or none. */
   multi: [{ readonly parts: readonly Part[] }, { readonly results: readonly PartResult[] }]
   /** The ephemeral nodes of this session whose path begins so. */
@@ -146,7 +144,6 @@ const messages: { readonly [O in AnyOp]: Message<O> } = {
     fields: ({ path }) => [path, false],
     read: (reader) => ({ children: reader.texts(), stat: readStat(reader) }),
   },
-  sync: { code: 9, fields: ({ path }) => [path], read: nothing },
   multi: {
     code: 14,
     fields: ({ parts }, terms) => [...parts.flatMap((part) => partFields(part, terms)), -1, true, -1],

@@ -159,7 +159,7 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
       }
       await waitFor(
         'it to notice',
-        async () => (await outcome(session.ask({ op: 'sync', path }, call()))) === 'not-applied',
+        async () => (await outcome(session.ask({ op: 'exists', path }, call()))) === 'not-applied',
       )
       const given = new Cancellation()
       const asked = outcome(session.ask({ op: 'create', path: `${path}/never` }, given))
@@ -176,12 +176,12 @@ describe.runIf(wanted('zookeeper'))('a session of ZooKeeper', () => {
       const session = await opened([first, ...others])
       await first.server.pause()
       const given = new Cancellation()
-      const asked = outcome(session.ask({ op: 'sync', path }, given))
+      const asked = outcome(session.ask({ op: 'exists', path }, given))
       systemClock.setTimer(600, () => given.cancel(new Error('its limit')))
       expect(await asked).toBe('unknown')
       await waitFor(
         'another one',
-        async () => (await outcome(session.ask({ op: 'sync', path }, call()))) === 'answered',
+        async () => (await outcome(session.ask({ op: 'exists', path }, call()))) === 'answered',
       )
     })
 
