@@ -65,7 +65,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   readonly #waitMs: number
   readonly #untilMs: number
   #signal: AbortSignal | undefined
-  #claim: AcquireRequest | undefined
+  #claim: spi.Claim | undefined
   #session: KeptSession<F> | undefined
   #resolve: (outcome: Outcome | Promise<Outcome>) => void = doNothing
   #reject: (error: unknown) => void = doNothing
@@ -115,7 +115,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   }
 
   get claim(): spi.Claim {
-    return this.#claim as AcquireRequest
+    return this.#claim as spi.Claim
   }
 
   // --- asking ----------------------------------------------------------------------------------------------
@@ -130,7 +130,8 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       const request = { ...this.wanted.request, attempt: newAttempt(random) }
       const leftMs = Math.max(0, this.#untilMs - clock.monotonicMs())
       const isBounded = state === 'asked' && leftMs < Number.POSITIVE_INFINITY
-      this.#claim = isBounded ? { ...request, waitMs: leftMs } : request
+      const asked = isBounded ? { ...request, waitMs: leftMs } : request
+      this.#claim = asked
       this.#resolve = resolve
       this.#reject = reject
       this.#session = session
@@ -139,8 +140,8 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       session.attempts.set(request.attempt, this)
       try {
         // `Sessions` has checked that the method is there.
-        if (state === 'asked') session.engineSession.enqueue?.(this.#claim, this)
-        else this.#try(session, leftMs)
+        if (state === 'asked') session.engineSession.enqueue?.(asked, this)
+        else this.#try(session, asked, leftMs)
       } catch (error) {
         // A backend that throws instead of answering is treated alike.
         this.fail(error)
@@ -148,12 +149,12 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     })
   }
 
-  #try({ engineSession }: KeptSession<F>, leftMs: number): void {
+  #try({ engineSession }: KeptSession<F>, asked: AcquireRequest, leftMs: number): void {
     const { context } = this.#host
     const { callTimeoutMs: timeoutMs } = context
     if (this.#waitMs === 0 || timeoutMs < leftMs)
       this.#setLimit(timeoutMs, () => this.#giveUp(noAnswer(context, { what: this.#what, timeoutMs })))
-    engineSession.tryAcquire(this.#claim as AcquireRequest, this).then(
+    engineSession.tryAcquire(asked, this).then(
       (result) => this.answer(result),
       (error: unknown) => this.fail(error),
     )
@@ -164,7 +165,8 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     this.#timer?.cancel()
     this.#untieClosing()
     this.#untieSignal?.()
-    // The lease keeps the attempt, and should not keep what its caller has.
+    // The attempt stays for as long as its lease, and should not keep more than it needs.
+    if (this.lease !== undefined) this.#claim = this.lease.claim
     this.#untieClosing = this.#resolve = this.#reject = doNothing
     this.#timer = this.#untieSignal = this.#signal = undefined
   }
