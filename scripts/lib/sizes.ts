@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 816,
   guards: 2_112,
   kit: 4_227,
-  locker: 3_218,
+  locker: 3_220,
   lockfree: 1_545,
   recipes: 3_266,
   telemetry: 682,
-  'whole library': 52_168,
+  'whole library': 52_170,
 }
 
 export interface Part {
