@@ -15,7 +15,7 @@
  * - An operator's call names what the operator saw and carries an expiry. A copy that arrives late, or after the name
  *   has changed, does nothing (T78, late operators).
  * - A request for an attempt that was abandoned is refused: `tryAcquire` answers `busy`, or rejects as `not-applied`;
- *   `enqueue` rejects as `not-applied`. If a request may still land late, a mark at the engine refuses it (ADR 0022).
+ *   `enqueue` fails the attempt as `not-applied`. If a request may still land late, a mark at the engine refuses it (ADR 0022).
  * - A request in a session that has ended is answered `session-gone`, also when the name is busy.
  * - A claim that the engine no longer has is lost as `taken-over` if a claim of another attempt holds the name at that
  *   moment, else as `deleted`. The engine's own reason (`force-released`) comes first.
@@ -24,8 +24,8 @@
  * - After `[Symbol.asyncDispose]` every call rejects with code `CLOSED`, and pending waits and watches end with it. A
  *   second dispose is harmless.
  * - A `Call` is not copied with `...`: that would copy `cancelled` as it is now. `callWith` makes one with further fields.
- * - No retries of a write, unless a second copy does no harm however late it lands (ADR 0022); a read inside `enqueue` may be retried. No logging; the time, timers and randomness only from
- *   `backend.clock` and `backend.random`.
+ * - No retries of a write, unless a second copy does no harm however late it lands (ADR 0022); a read inside `enqueue` may be
+ *   retried. No logging. Time, timers and randomness come from `backend.clock` and `backend.random` only.
  */
 import type { Clock, Instant } from './base/clock.ts'
 import type { LossReason } from './base/errors.ts'
@@ -149,7 +149,7 @@ export interface AcquireRequest extends Claim {
   /**
    * Only for `enqueue`: how long the caller waits at most, counted from now; without it there is no limit. When this time is
    * over, and never before, an engine may take the waiter off its queue, so that no grant goes to a caller that has gone.
-   * The call then stays pending until it is cancelled. This is optional: core abandons the attempt anyway.
+   * The attempt then stays unanswered until it is cancelled. This is optional: core abandons the attempt anyway.
    */
   readonly waitMs?: number
 }
@@ -182,8 +182,8 @@ export type EnqueueResult<F extends Fencing = Fencing> =
   | { readonly kind: 'queue-full' }
 
 /**
- * The caller's side of `enqueue`: the call, and the one who is answered. The first `answer` or `fail` counts, and later ones
- * do nothing. What holds for a rejection holds for the error of `fail`.
+ * The caller's side of `enqueue`. It is the call (when to stop), and takes the outcome: one `answer` or one `fail`. The first of them
+ * counts, and later ones do nothing. What holds for a rejection holds for the error of `fail`.
  */
 export interface Attempt<F extends Fencing = Fencing> extends Call {
   answer(result: EnqueueResult<F>): void
@@ -244,15 +244,15 @@ export interface BackendSession<F extends Fencing = Fencing> {
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<F>>
 
   /**
-   * Joins the engine's queue, and answers the attempt when it is granted. Only with `waiting: 'queue'`. `answering` does that for an engine
-   * that is written with promises.
+   * Only with `waiting: 'queue'`: joins the engine's queue, and answers the attempt when it is granted. An engine that is written
+   * with promises hands its promise to `answering`.
    */
   enqueue?(request: AcquireRequest, attempt: Attempt<F>): void
 
   /**
    * Only with `waiting: 'poll'`: calls `tell` once, as soon as the name may have become free, also between a try that was answered
-   * `busy` and this call. The returned function takes it back. It is a hint. One that comes for nothing costs a try, and one
-   * that gets lost costs a poll: core polls all the same.
+   * `busy` and this call. The returned function ends it. It is a hint: a wrong one costs a try, and after a lost one core
+   * tries at its next poll.
    */
   onceFree?(name: string, tell: () => void): () => void
 
