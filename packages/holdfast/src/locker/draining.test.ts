@@ -45,6 +45,15 @@ describe('close with drainMs', () => {
     expect(clock.pendingTimers).toBe(0)
   })
 
+  test('T53 close without it ends all leases before it returns', async () => {
+    const { locker } = createRig()
+    const client = locker()
+    const lease = await client.acquire('a')
+    const closed = client.close()
+    expect(lease.signal.reason).toMatchObject({ code: 'LEASE_LOST', reason: 'closed' })
+    await closed
+  })
+
   test('is ended by a second close without it', async () => {
     const { clock, locker } = createRig()
     const client = locker()

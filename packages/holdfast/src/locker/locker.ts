@@ -382,7 +382,9 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
       min: 0,
       infinityAllowed: true,
     })
-    this.#closed ??= this.#drain(drainMs).then(() => this.#close(graceMs))
+    // Without draining, all leases are lost before this returns.
+    this.#closed ??=
+      drainMs === 0 ? this.#close(graceMs) : this.#drain(drainMs).then(() => this.#close(graceMs))
     // Asked again without more time, say by a second SIGTERM.
     if (drainMs === 0) this.#drained.cancel(undefined)
     return this.#closed
@@ -390,7 +392,6 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
 
   /** No new lease; those that are there end by themselves, with signals untouched. */
   async #drain(drainMs: number): Promise<void> {
-    if (drainMs === 0) return
     this.#refusing.cancel(new ClosedError('The locker', 'draining'))
     const idle = Promise.all(this.#sessions.all.map((session) => session.whenIdle()))
     await this.#within(drainMs, unlessCancelled(Promise.all([idle, ...this.#bodies.keys()]), this.#drained))
