@@ -400,6 +400,22 @@ describe('answers', () => {
     assert.deepEqual(await Promise.all([first, later]), ['answer 1', 'answer 3'])
   })
 
+  test.each(['closed', 'cancelled'])(
+    'an engine that was busy with requests which are %s by then is not waited for',
+    async (ending) => {
+      const { lane, ask, trips, clock } = stage()
+      const controller = new AbortController()
+      const asked = ask(1, controller.signal)
+      await turn()
+      if (ending === 'closed') lane.close()
+      else controller.abort()
+      await assert.rejects(asked, isOutcome('unknown'))
+      trips[0]?.answer({ retryInMs: 10 })
+      await turn()
+      assert.equal(clock.pendingTimers, 0)
+    },
+  )
+
   test('a pause can be ended early', async () => {
     const { lane, ask, trips, clock } = stage()
     const answer = ask(1)
