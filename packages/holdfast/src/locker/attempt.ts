@@ -74,6 +74,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   #untieSignal: (() => void) | undefined
   /** Why there is no grant yet: `TAKEN`, the last failure, or undefined while nothing is known. */
   #whyNot: unknown
+  #isToldAsTaken = false
   #eventId: string | undefined
 
   /**
@@ -99,6 +100,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     this.#untilMs = this.startMs + waitMs
     if (before !== undefined) {
       this.#whyNot = before.#whyNot
+      this.#isToldAsTaken = before.#isToldAsTaken
       this.#eventId = before.#eventId
     }
     this.#untieClosing = closing.onCancel(() => this.#stop(closing.reason))
@@ -283,10 +285,11 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       : this.#whyNot
   }
 
-  /** The engine has said that the name is not free. Told once, however often it says so. */
+  /** The engine has said that the name is not free. Told once, however often it says so, also after a failure. */
   noteTaken(): void {
-    if (this.#whyNot === TAKEN) return
     this.#whyNot = TAKEN
+    if (this.#isToldAsTaken) return
+    this.#isToldAsTaken = true
     if (hasListeners('waiting')) emit('waiting', { ...this.about, waitMs: this.#waitMs })
   }
 
