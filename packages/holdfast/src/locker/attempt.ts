@@ -129,17 +129,18 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       if (this.cancelled) throw this.reason
       if (session.ended.cancelled) return resolve(null)
       const { clock, random } = this.#host.context
-      const request = { ...this.wanted.request, attempt: newAttempt(random) }
+      const attempt = newAttempt(random)
       const leftMs = Math.max(0, this.#untilMs - clock.monotonicMs())
       const isBounded = state === 'asked' && leftMs < Number.POSITIVE_INFINITY
-      const asked = isBounded ? { ...request, waitMs: leftMs } : request
+      const { request } = this.wanted
+      const asked = isBounded ? { ...request, attempt, waitMs: leftMs } : { ...request, attempt }
       this.#claim = asked
       this.#resolve = resolve
       this.#reject = reject
       this.#session = session
       this.state = state
       // Before the request leaves: a keep-alive may bring word of it before its own answer is there.
-      session.attempts.set(request.attempt, this)
+      session.attempts.set(attempt, this)
       try {
         // `Sessions` has checked that the method is there.
         if (state === 'asked') session.engineSession.enqueue?.(asked, this)
