@@ -6,7 +6,7 @@
 
 import { BackendUnavailableError, ClosedError } from '../../packages/holdfast/src/base/errors.ts'
 import { neverCancelled } from '../../packages/holdfast/src/kit/backend-kit.ts'
-import { Lane } from '../../packages/holdfast/src/kit/lane.ts'
+import { type Asker, Lane } from '../../packages/holdfast/src/kit/lane.ts'
 import type { Call } from '../../packages/holdfast/src/spi.ts'
 import {
   describeAnswer,
@@ -43,6 +43,7 @@ export class SimConnection {
             backend: 'sim',
             clock: process,
             maxBatch: MAX_BATCH,
+            maxInFlight: world.settings.batchesInFlight,
             send: (requests) => this.#sendBatch(requests),
           })
         : null
@@ -55,14 +56,19 @@ export class SimConnection {
 
   /** `isPatient`: an answer counts although its caller has gone. */
   ask(request: EngineRequest, call: Call, isPatient = false): Promise<EngineAnswer> {
-    if (this.#closed) return Promise.reject(new ClosedError('The simulated backend'))
-    if (call.signal.aborted)
-      return Promise.reject(this.unavailable('cancelled before it was sent', 'not-applied'))
-    if (this.#lane !== null) return this.#lane.ask(request, isPatient ? neverCancelled : call)
-    return new Promise((resolve, reject) => {
-      if (!isPatient) call.onCancel(() => reject(this.unavailable('cancelled', 'unknown')))
-      this.#transmit([request], { onAnswers: ([answer]) => answer && resolve(answer), onRefused: reject })
-    })
+    return new Promise((answered, failed) => this.add(request, call, { answered, failed }, isPatient))
+  }
+
+  /** Without a promise: the first that `asker` is told counts. It may be told before this returns. */
+  add(request: EngineRequest, call: Call, asker: Asker<EngineAnswer>, isPatient = false): void {
+    if (this.#closed) asker.failed(new ClosedError('The simulated backend'))
+    else if (call.cancelled) asker.failed(this.unavailable('cancelled before it was sent', 'not-applied'))
+    else if (this.#lane !== null) this.#lane.add(request, isPatient ? neverCancelled : call, asker)
+    else {
+      if (!isPatient) call.onCancel(() => asker.failed(this.unavailable('cancelled', 'unknown')))
+      const onAnswers = ([answer]: readonly EngineAnswer[]) => answer && asker.answered(answer)
+      this.#transmit([request], { onAnswers, onRefused: asker.failed })
+    }
   }
 
   /** How many requests have been sent since the last question. */
