@@ -247,10 +247,11 @@ export class SimSession implements BackendSession<'fenced'> {
     const connection = this.#connection
     connection.world.checks.askedFor(request, call, this, connection.process)
     connection.world.history.asked(this.id, request, true)
-    let isOver = false
+    let [isAsking, isOver] = [true, false]
     const settle = (tell: () => void) => {
       if (isOver) return
       isOver = true
+      if (isAsking && caller === call) connection.world.count('answered within enqueue')
       connection.turns.delete(request.attempt)
       connection.world.checks.answered(request.attempt)
       tell()
@@ -280,6 +281,7 @@ export class SimSession implements BackendSession<'fenced'> {
       }
     }
     connection.add({ kind: 'enqueue', session: this.id, request }, call, { answered, failed })
+    isAsking = false
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {

@@ -19,6 +19,7 @@ import type { SimProcess } from './machine.ts'
 import type { World } from './world.ts'
 
 const RESET_AFTER_MS = 400
+const REFUSED_FOR_MS = 50
 const MAX_BATCH = 16
 
 export class SimConnection {
@@ -31,6 +32,8 @@ export class SimConnection {
   readonly turns = new Map<string, (push: EnginePush) => void>()
   #sent = 0
   #closed = false
+  /** Until then it fails without trying, as clients do that pause before they connect again. */
+  #refusedUntilMs = 0
 
   constructor(world: World, client: number, process: SimProcess, address: string) {
     this.world = world
@@ -63,6 +66,7 @@ export class SimConnection {
   add(request: EngineRequest, call: Call, asker: Asker<EngineAnswer>, isPatient = false): void {
     if (this.#closed) asker.failed(new ClosedError('The simulated backend'))
     else if (call.cancelled) asker.failed(this.unavailable('cancelled before it was sent', 'not-applied'))
+    else if (this.#refusedUntilMs > this.world.nowMs) asker.failed(this.#refused())
     else if (this.#lane !== null) this.#lane.add(request, isPatient ? neverCancelled : call, asker)
     else {
       if (!isPatient) call.onCancel(() => asker.failed(this.unavailable('cancelled', 'unknown')))
@@ -80,6 +84,10 @@ export class SimConnection {
 
   unavailable(what: string, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
     return new BackendUnavailableError('sim', what, outcome)
+  }
+
+  #refused(): BackendUnavailableError {
+    return this.unavailable('connection refused', 'not-applied')
   }
 
   receivePush(push: EnginePush): void {
@@ -117,7 +125,8 @@ export class SimConnection {
     }
     const refused = () => {
       world.note(address, '←', 'connection refused')
-      heard.onRefused(this.unavailable('connection refused', 'not-applied'))
+      if (world.settings.pausesWhenRefused) this.#refusedUntilMs = world.nowMs + REFUSED_FOR_MS
+      heard.onRefused(this.#refused())
     }
     // A copy of what was refused never lands, and a copy of what has landed is not refused.
     let fate: 'on its way' | 'landed' | 'refused' = 'on its way'

@@ -33,6 +33,8 @@ export interface Settings {
   readonly patientKeepAlive: boolean
   /** An engine that is down refuses connections at once, or nothing is heard of it. */
   readonly refusesWhenDown: boolean
+  /** A client that was refused fails its next calls at once for a while. */
+  readonly pausesWhenRefused: boolean
   readonly expirySlackMs: number
   readonly latencyMs: number
   readonly syncMs: number
@@ -71,6 +73,7 @@ export function settingsFor(seed: number, only?: Mode, workload: Workload = 'loc
     answersDirectly: stream(seed, 'answering').chance(0.5),
     patientKeepAlive: dice.chance(0.3),
     refusesWhenDown: stream(seed, 'refusal').chance(0.5),
+    pausesWhenRefused: stream(seed, 'pausing').chance(0.5),
     expirySlackMs: dice.pick([0, 5, 100, 500]),
     latencyMs: dice.pick([0.2, 1, 5, 20]),
     syncMs: dice.pick([0.1, 2, 10, 60]),
