@@ -18,11 +18,11 @@ import { redisScript } from '../client/index.ts'
 import { readReply } from './answers.ts'
 import { Keys, TOKEN_KEY } from './keys.ts'
 import { type Request, Requests, shortCallOf, wholeCallOf } from './requests.ts'
+import { openLogScript } from './scripts/event-log.ts'
 import { OpCode } from './scripts/op-codes.ts'
 import type { TokenSource } from './scripts/prelude.ts'
 import { requests as requestsSource } from './scripts/requests.ts'
 import { shortScriptsFor } from './scripts/short.ts'
-import { openLogScript } from './scripts/watching.ts'
 
 const LOCK = 'holdfast:default:{x}'
 const release = { keepForMs: 0 }

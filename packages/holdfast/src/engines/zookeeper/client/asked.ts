@@ -1,6 +1,5 @@
 /** One request of a caller: not written yet, in flight, or settled. Its caller may give it up at any time. */
 import type { BackendUnavailableError, HoldfastError } from '../../../base/errors.ts'
-import type { Connection, Expected } from './connection.ts'
 import type { Reader } from './jute.ts'
 import {
   type AnyOp,
@@ -11,6 +10,7 @@ import {
   requestFrame,
   type Terms,
 } from './messages.ts'
+import type { Connection, Expected } from './socket.ts'
 
 type Outcome<O extends AnyOp = AnyOp> = Reply<O> | HoldfastError
 

@@ -25,7 +25,6 @@ import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
 import { Asked, type AskedTerms } from './asked.ts'
-import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
 import { SESSION_MOVED, unavailable } from './failures.ts'
 import {
   type AnyOp,
@@ -38,6 +37,7 @@ import {
   type Request,
   readConnect,
 } from './messages.ts'
+import { Connection, type ConnectionTerms, type Expected } from './socket.ts'
 import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
 export interface SessionTerms extends ConnectionTerms {

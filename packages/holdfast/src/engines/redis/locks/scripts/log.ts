@@ -1,6 +1,6 @@
 import { KEPT_EVENTS } from '../../../../kit/follow-log.ts'
 
-/** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `watching.ts`. */
+/** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `event-log.ts`. */
 export const log = `
   local watched, has_woken
 
