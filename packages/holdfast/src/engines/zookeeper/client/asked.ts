@@ -10,7 +10,7 @@ import {
   requestFrame,
   type Terms,
 } from './messages.ts'
-import type { Connection, Expected } from './socket.ts'
+import type { Expected, MemberSocket } from './socket.ts'
 
 type Outcome<O extends AnyOp = AnyOp> = Reply<O> | HoldfastError
 
@@ -29,7 +29,7 @@ export class Asked<O extends AnyOp = AnyOp> implements Expected {
   isSettled = false
   xid = 0
   /** The connection that it was written to, when, and how many answers had come on it. */
-  sent: { readonly connection: Connection; readonly atMs: number; readonly answers: number } | undefined
+  sent: { readonly connection: MemberSocket; readonly atMs: number; readonly answers: number } | undefined
 
   /** `onReply`: for watches. It is called when the reply is read, before anything that comes after it is. */
   constructor(request: Request<O>, terms: AskedTerms, onReply?: (reply: Reply<O>) => void) {

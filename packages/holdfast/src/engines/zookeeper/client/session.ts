@@ -37,10 +37,10 @@ import {
   type Request,
   readConnect,
 } from './messages.ts'
-import { Connection, type ConnectionTerms, type Expected } from './socket.ts'
+import { type Expected, MemberSocket, type SocketTerms } from './socket.ts'
 import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
-export interface SessionTerms extends ConnectionTerms {
+export interface SessionTerms extends SocketTerms {
   readonly hosts: readonly string[]
   readonly acl: 'creator' | 'open'
   /** `user:password`. */
@@ -93,7 +93,7 @@ export class Session {
   readonly #watches = new Watches()
   #state: 'living' | 'gone' | 'closed' = 'living'
   #member: number
-  #connection: Connection | undefined
+  #connection: MemberSocket | undefined
   /** The newest state that was seen. A member that is behind it does not attach the session. */
   #zxid = 0n
   #xid = 0
@@ -246,7 +246,7 @@ export class Session {
     return unavailable(this.#terms.backend, 'the session was closed', 'not-applied')
   }
 
-  #leaveIfSilent(connection: Connection, answers: number): void {
+  #leaveIfSilent(connection: MemberSocket, answers: number): void {
     if (!connection.isOpen || connection.answers > answers) return
     this.#member++
     connection.destroy(`${connection.host} was silent`)
@@ -276,7 +276,7 @@ export class Session {
     connection.write(Buffer.concat(this.#framesOf(leaving, connection)), leaving)
   }
 
-  #framesOf(leaving: readonly Asked[], connection: Connection): Buffer[] {
+  #framesOf(leaving: readonly Asked[], connection: MemberSocket): Buffer[] {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
     this.#terms.counts.sent += leaving.length
     return leaving.map((asked) => {
@@ -344,7 +344,7 @@ export class Session {
   ): Promise<Prolonged<R> | null> {
     const { backend, clock } = this.#terms
     const limitMs = this.id === 0n ? OPEN_LIMIT_MS : attachLimitMs(this.timeoutMs)
-    const connection = await Connection.open(host, this.#terms, limitMs)
+    const connection = await MemberSocket.open(host, this.#terms, limitMs)
     const isOver = () => call.cancelled || this.#state === 'closed'
     if (!isOver()) await this.#closeGate()
     if (isOver()) {
@@ -388,7 +388,7 @@ export class Session {
   }
 
   async #exchange<R extends readonly Request[]>(
-    connection: Connection,
+    connection: MemberSocket,
     requests: R,
   ): Promise<Prolonged<R> | null> {
     const { backend, clock, user } = this.#terms
