@@ -600,7 +600,7 @@ describe('in any order of events', () => {
             await turn()
             assert(trips.length <= answered + maxInFlight, 'the limit of batches in flight')
           }
-          // What leaves at the end of a turn is sent before the end of the next.
+          // A batch that leaves at the end of a turn is sent before the end of the next.
           for (await turns(2); answered < trips.length; await turns(2)) trips[answered++]?.answer()
           assert.deepEqual(sent().flat(), [...added.keys()], 'each once, in order')
           assert(sent().every(({ length }) => length >= 1 && length <= maxBatch))

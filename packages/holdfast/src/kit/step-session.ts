@@ -31,7 +31,7 @@ export type StepWaiter<Id = unknown> = Waiter<'fenced', rules.Granted> & { reado
  */
 export type StepWork<O extends rules.Owner, T> = (step: rules.Step<O>) => T
 
-/** What a step returned; in an object, because it may have returned nothing. */
+/** The result of a step; in an object, because a step may return nothing. */
 export interface Done<T = unknown> {
   readonly value: T
 }

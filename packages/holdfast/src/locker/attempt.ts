@@ -37,7 +37,7 @@ export interface Wanted {
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
 }
 
-/** What all attempts of a locker share. */
+/** Shared by all attempts of a locker. */
 export interface AttemptHost {
   readonly context: LockerContext
   readonly closing: Cancellation

@@ -250,7 +250,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
     if (this.ended.cancelled) return
-    // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53).
+    // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53, early releases).
     const nowMs = this.clock.monotonicMs()
     const mustWait = [...this.attempts.values()].some((each) => staysClosed(each, nowMs))
     this.#finish(reason)

@@ -1,4 +1,4 @@
-/** What a script answers and leaves behind, so that a short way can be compared with the whole one. */
+/** The answer of a script, and what it leaves behind, so that a short way can be compared with the whole one. */
 import type { Reply, RespClient } from 'holdfast-lab/servers'
 
 export type Command = readonly [string, ...string[]]

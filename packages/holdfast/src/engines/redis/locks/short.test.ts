@@ -155,7 +155,7 @@ describe.runIf(wanted('redis')).each(['0', '1', '2', '3'] as const satisfies Tok
     const grantId = isFenced ? '1000000000000002' : '1000000000.000002'
     const granted = { ...asked, grantId }
     const { who } = mine.claim(asked)
-    /** What is stored of the exclusive holder. */
+    /** The value of the lock key of an exclusive holder. */
     const value = (rest: { delayMs?: number; shown?: string; grant?: string; by?: string } = {}) => {
       const { delayMs = 0, shown = '["ada"]', grant = grantId, by = who } = rest
       const last = isFenced ? `${grant}|1000000000.000001` : `|${grant}`

@@ -16,7 +16,7 @@ type Outcome<O extends AnyOp = AnyOp> = Reply<O> | HoldfastError
 
 export interface AskedTerms extends Pick<Terms, 'acl'> {
   readonly backend: string
-  /** What every answer tells of the session. */
+  /** Told of every answer, for the session. */
   readonly onAnswer: (zxid: bigint, error: number, outcome: Outcome) => void
 }
 

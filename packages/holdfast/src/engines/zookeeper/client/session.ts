@@ -8,7 +8,7 @@
  *   any ──ConnectReply with time-out 0 or another id, or -112──▶ gone                             [#over]
  *   any ──drop──▶ closed
  *
- * What was not written waits for the next connection; what was written is unknown when its connection ends. A re-attachment never ends
+ * A request that was not written waits for the next connection; one that was is unknown when its connection ends. A re-attachment never ends
  * the session. Its one write has all that must come before other requests: credentials, pending watches, the requests of its caller.
  */
 import { cancelledCall, unlessStopped } from '../../../base/aborting.ts'
@@ -325,7 +325,7 @@ export class Session {
     return null
   }
 
-  /** What waits was not sent. A session that lives by pings has no claims; after its time it is as good as gone. */
+  /** Waiting requests were not sent. A session that lives by pings has no claims; after its time it is as good as gone. */
   #unreachable(error: unknown): void {
     const { backend, clock } = this.#terms
     if (this.#connection?.isOpen) return

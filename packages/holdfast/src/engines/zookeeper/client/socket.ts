@@ -21,7 +21,7 @@ export interface ZooKeeperTls extends Pick<SecureContextOptions, 'ca' | 'cert' |
   readonly servername?: string
 }
 
-/** What will be answered. */
+/** A request that will be answered. */
 export interface Expected {
   /** Null: a ConnectRequest, whose answer has no head. */
   readonly xid: number | null

@@ -23,7 +23,7 @@ export const log = `
     has_woken = true
   end
 
-  -- What is told of a holder: token, body, and when it was granted.
+  -- A holder as watchers are told of it: token, body, and when it was granted.
   function lib.shown(n, who)
     if n.kind == 'exclusive' and n.who == who then
       local body, token, at = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|([^|]+)$')
