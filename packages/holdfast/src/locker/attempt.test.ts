@@ -366,7 +366,7 @@ describe('the caller is answered', () => {
       expect(outcome.status).toBe('fulfilled')
       expect([isInTime, attempt.cancelled]).toEqual([isInTime, !isInTime])
       answer.resolve()
-      await attempt.lease?.giveBack()
+      await attempt.lease?.release(0)
       await expectNothingLeft(stage)
     }
   })

@@ -91,7 +91,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. */
   get takesNewLeases(): boolean {
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
-    return this.#unresolved === 0 && !isWornOut && this.isOpen
+    return this.#unresolved === 0 && !isWornOut && this.isOpenAt(instantOf(this.clock))
   }
 
   get isIdle(): boolean {
@@ -240,7 +240,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #noteIdle(): void {
-    if (!this.isIdle) return
+    if (this.attempts.size > 0) return
     this.#onIdle?.()
     this.#idleSinceMs = this.clock.monotonicMs()
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
