@@ -68,6 +68,7 @@ const steps: readonly Step[] = [
   { name: 'layers', command: ['scripts/checks/layers.ts'] },
   { name: 'banned', command: ['scripts/checks/banned.ts'] },
   { name: 'complete', command: ['scripts/checks/complete.ts'] },
+  { name: 'comments', command: ['scripts/checks/comments.ts'] },
   ...(quick ? [] : [{ name: 'servers', command: ['scripts/install-servers.ts'] }]),
   {
     name: 'tests',

@@ -3,14 +3,6 @@ import type { TrapSection } from '../../scripts/docs/trap-types.ts'
 const outcomes = { reason: 'outcomes are stored by `idempotent` alone, on SQLite and PostgreSQL' }
 const noChunks = { reason: 'answers are read by the client library, and lists are asked for in pages' }
 const onePrimary = { reason: 'the client library decides where it connects; there is one primary to ask' }
-const slowNetwork = {
-  reason:
-    'not answered yet: it costs time on a slow network and loses nothing; a later version lets more batches leave',
-}
-const sharedThread = {
-  reason:
-    'not answered yet: it costs time of the server’s thread and loses nothing; a later version asks less of its scripts',
-}
 
 export const faults: TrapSection = {
   title: 'Found by attacking engines and recipes under faults',
@@ -219,8 +211,14 @@ export const faults: TrapSection = {
       backends: 'each its own',
       memory: { reason: 'it has no batches' },
       sqlite: { reason: 'no network lies between the process and the file' },
-      redis: slowNetwork,
-      redlock: slowNetwork,
+      redis: {
+        reason:
+          'what is asked for in one turn of the event loop leaves together, and waits for no answer; up to 64 batches are in flight',
+      },
+      redlock: {
+        reason:
+          'one batch is in flight to each node, and what comes meanwhile leaves together; on a slow network that costs time and loses nothing',
+      },
       postgres: {
         reason: 'a batch is one statement, and each in flight takes a connection of the user’s pool',
       },
@@ -236,8 +234,8 @@ export const faults: TrapSection = {
       seenIn: 'Holdfast on Redis',
       core: { reason: 'only Redis runs scripts on a thread that everybody shares' },
       backends: 'as core',
-      redis: sharedThread,
-      redlock: sharedThread,
+      redis: { test: 'T108 a pair alone runs the commands of the lock, and with tokens one more' },
+      redlock: { test: 'T108 when nothing is held a vote' },
       later: { reason: 'only Redis runs scripts on a thread that everybody shares' },
     },
     {

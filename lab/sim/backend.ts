@@ -16,7 +16,6 @@ import type {
   Call,
   Claim,
   Clock,
-  EnqueueResult,
   Grant,
   GrantedClaim,
   KeepAliveResult,
@@ -30,7 +29,7 @@ import type {
   SessionRequest,
 } from '../../packages/holdfast/src/spi.ts'
 import type { SimConnection } from './connection.ts'
-import type { EngineAnswer, EnginePush, Granted } from './engine/messages.ts'
+import type { EngineAnswer, Granted } from './engine/messages.ts'
 
 export function simInfo(waiting: BackendInfo['waiting'], expirySlackMs: number): BackendInfo<'fenced'> {
   return {
@@ -158,9 +157,13 @@ export class SimSession implements BackendSession<'fenced'> {
     this.handle = { id, ttlMs }
     this.#prolongedAt = since
     this.keptAliveAtMs = connection.world.nowMs
-    const { waiting } = connection.world.settings
+    const { waiting, answersDirectly } = connection.world.settings
     if (waiting === 'queue')
-      this.enqueue = (request, attempt) => answering(attempt, this.#enqueue(request, attempt))
+      this.enqueue = (request, attempt) => {
+        if (answersDirectly) this.#enqueue(request, attempt, attempt)
+        else
+          answering(attempt, new Promise((answer, fail) => this.#enqueue(request, attempt, { answer, fail })))
+      }
   }
 
   /** Since when a lease counts by what core had been told of it before this moment: one of these. */
@@ -236,30 +239,49 @@ export class SimSession implements BackendSession<'fenced'> {
   }
 
   /** Answers when the turn comes, by whichever message says so first. */
-  #enqueue(request: AcquireRequest, call: Attempt<'fenced'>): Promise<EnqueueResult<'fenced'>> {
+  #enqueue(
+    request: AcquireRequest,
+    call: Attempt<'fenced'>,
+    caller: Pick<Attempt<'fenced'>, 'answer' | 'fail'>,
+  ): void {
     const connection = this.#connection
     connection.world.checks.askedFor(request, call, this, connection.process)
     connection.world.history.asked(this.id, request, true)
-    return new Promise<EnqueueResult<'fenced'>>((resolve, reject) => {
-      const gaveUp = () => reject(connection.unavailable('the attempt was abandoned', 'not-applied'))
-      const onPush = (push: EnginePush) => {
-        if (push.kind === 'turn') resolve(this.#result({ kind: 'granted', grant: push.grant }))
-        else if (push.kind === 'no-turn') push.why === 'gone' ? resolve({ kind: 'session-gone' }) : gaveUp()
-      }
-      const onAnswer = (answer: EngineAnswer) => {
-        if (answer.kind === 'waiting') {
-          connection.world.history.queuedFor(request.attempt)
-          call.queued()
-        } else if (answer.kind === 'abandoned') gaveUp()
-        else resolve(this.#result(answer))
-      }
-      connection.turns.set(request.attempt, onPush)
-      call.signal.addEventListener('abort', () => reject(connection.unavailable('cancelled', 'unknown')))
-      connection.ask({ kind: 'enqueue', session: this.id, request }, call).then(onAnswer).catch(reject)
-    }).finally(() => {
+    let [isAsking, isOver] = [true, false]
+    const settle = (tell: () => void) => {
+      if (isOver) return
+      isOver = true
+      if (isAsking && caller === call) connection.world.count('answered within enqueue')
       connection.turns.delete(request.attempt)
       connection.world.checks.answered(request.attempt)
+      tell()
+    }
+    const failed = (error: unknown) => settle(() => caller.fail(error))
+    const gaveUp = () => failed(connection.unavailable('the attempt was abandoned', 'not-applied'))
+    const conclude = (answer: EngineAnswer) => {
+      if (isOver) return
+      try {
+        const result = this.#result(answer)
+        settle(() => caller.answer(result))
+      } catch (error) {
+        failed(error)
+      }
+    }
+    connection.turns.set(request.attempt, (push) => {
+      if (push.kind === 'turn') conclude({ kind: 'granted', grant: push.grant })
+      else if (push.kind === 'no-turn') push.why === 'gone' ? conclude({ kind: 'gone' }) : gaveUp()
     })
+    call.onCancel(() => failed(connection.unavailable('cancelled', 'unknown')))
+    const answered = (answer: EngineAnswer) => {
+      if (answer.kind === 'abandoned') gaveUp()
+      else if (answer.kind !== 'waiting') conclude(answer)
+      else if (!isOver) {
+        connection.world.history.queuedFor(request.attempt)
+        call.queued()
+      }
+    }
+    connection.add({ kind: 'enqueue', session: this.id, request }, call, { answered, failed })
+    isAsking = false
   }
 
   async abandon(claim: Claim, call: Call): Promise<void> {

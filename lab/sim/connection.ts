@@ -6,7 +6,7 @@
 
 import { BackendUnavailableError, ClosedError } from '../../packages/holdfast/src/base/errors.ts'
 import { neverCancelled } from '../../packages/holdfast/src/kit/backend-kit.ts'
-import { Lane } from '../../packages/holdfast/src/kit/lane.ts'
+import { type Asker, Lane } from '../../packages/holdfast/src/kit/lane.ts'
 import type { Call } from '../../packages/holdfast/src/spi.ts'
 import {
   describeAnswer,
@@ -19,6 +19,7 @@ import type { SimProcess } from './machine.ts'
 import type { World } from './world.ts'
 
 const RESET_AFTER_MS = 400
+const REFUSED_FOR_MS = 50
 const MAX_BATCH = 16
 
 export class SimConnection {
@@ -31,6 +32,8 @@ export class SimConnection {
   readonly turns = new Map<string, (push: EnginePush) => void>()
   #sent = 0
   #closed = false
+  /** Until then it fails without trying, as clients do that pause before they connect again. */
+  #refusedUntilMs = 0
 
   constructor(world: World, client: number, process: SimProcess, address: string) {
     this.world = world
@@ -43,6 +46,7 @@ export class SimConnection {
             backend: 'sim',
             clock: process,
             maxBatch: MAX_BATCH,
+            maxInFlight: world.settings.batchesInFlight,
             send: (requests) => this.#sendBatch(requests),
           })
         : null
@@ -55,14 +59,20 @@ export class SimConnection {
 
   /** `isPatient`: an answer counts although its caller has gone. */
   ask(request: EngineRequest, call: Call, isPatient = false): Promise<EngineAnswer> {
-    if (this.#closed) return Promise.reject(new ClosedError('The simulated backend'))
-    if (call.signal.aborted)
-      return Promise.reject(this.unavailable('cancelled before it was sent', 'not-applied'))
-    if (this.#lane !== null) return this.#lane.ask(request, isPatient ? neverCancelled : call)
-    return new Promise((resolve, reject) => {
-      if (!isPatient) call.onCancel(() => reject(this.unavailable('cancelled', 'unknown')))
-      this.#transmit([request], { onAnswers: ([answer]) => answer && resolve(answer), onRefused: reject })
-    })
+    return new Promise((answered, failed) => this.add(request, call, { answered, failed }, isPatient))
+  }
+
+  /** Without a promise: the first that `asker` is told counts. It may be told before this returns. */
+  add(request: EngineRequest, call: Call, asker: Asker<EngineAnswer>, isPatient = false): void {
+    if (this.#closed) asker.failed(new ClosedError('The simulated backend'))
+    else if (call.cancelled) asker.failed(this.unavailable('cancelled before it was sent', 'not-applied'))
+    else if (this.#refusedUntilMs > this.world.nowMs) asker.failed(this.#refused())
+    else if (this.#lane !== null) this.#lane.add(request, isPatient ? neverCancelled : call, asker)
+    else {
+      if (!isPatient) call.onCancel(() => asker.failed(this.unavailable('cancelled', 'unknown')))
+      const onAnswers = ([answer]: readonly EngineAnswer[]) => answer && asker.answered(answer)
+      this.#transmit([request], { onAnswers, onRefused: asker.failed })
+    }
   }
 
   /** How many requests have been sent since the last question. */
@@ -74,6 +84,10 @@ export class SimConnection {
 
   unavailable(what: string, outcome: 'not-applied' | 'unknown'): BackendUnavailableError {
     return new BackendUnavailableError('sim', what, outcome)
+  }
+
+  #refused(): BackendUnavailableError {
+    return this.unavailable('connection refused', 'not-applied')
   }
 
   receivePush(push: EnginePush): void {
@@ -111,7 +125,8 @@ export class SimConnection {
     }
     const refused = () => {
       world.note(address, '←', 'connection refused')
-      heard.onRefused(this.unavailable('connection refused', 'not-applied'))
+      if (world.settings.pausesWhenRefused) this.#refusedUntilMs = world.nowMs + REFUSED_FOR_MS
+      heard.onRefused(this.#refused())
     }
     // A copy of what was refused never lands, and a copy of what has landed is not refused.
     let fate: 'on its way' | 'landed' | 'refused' = 'on its way'

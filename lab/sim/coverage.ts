@@ -15,6 +15,7 @@ const wanted: Readonly<Record<string, number>> = {
   'kept lock-delay': 100,
   'kept hold-at-least': 500,
   'connection refused': 1_000,
+  'answered within enqueue': 40,
   'history linearizability': 10_000,
   'history G8': 3_000,
   'history G13': 5_000,

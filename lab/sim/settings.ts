@@ -25,10 +25,16 @@ export interface Settings {
   readonly waiting: BackendInfo['waiting']
   /** `messages` go each for itself; `batches` go through the kit's lane over one connection. */
   readonly transport: 'messages' | 'batches'
+  /** Of the batches of a client, how many may be in flight. */
+  readonly batchesInFlight: number
+  /** A waiter is answered from within the message that brings the news, or by a promise of it. */
+  readonly answersDirectly: boolean
   /** A backend that cannot call back a keep-alive hears its answer even when its caller has gone. */
   readonly patientKeepAlive: boolean
   /** An engine that is down refuses connections at once, or nothing is heard of it. */
   readonly refusesWhenDown: boolean
+  /** A client that was refused fails its next calls at once for a while. */
+  readonly pausesWhenRefused: boolean
   readonly expirySlackMs: number
   readonly latencyMs: number
   readonly syncMs: number
@@ -63,8 +69,11 @@ export function settingsFor(seed: number, only?: Mode, workload: Workload = 'loc
       workload === 'schedules' ? ['queue'] : ['queue', 'queue', 'queue', 'queue', 'poll'],
     ),
     transport: dice.pick(['messages', 'messages', 'batches'] as const),
+    batchesInFlight: stream(seed, 'lane').pick([1, 4]),
+    answersDirectly: stream(seed, 'answering').chance(0.5),
     patientKeepAlive: dice.chance(0.3),
     refusesWhenDown: stream(seed, 'refusal').chance(0.5),
+    pausesWhenRefused: stream(seed, 'pausing').chance(0.5),
     expirySlackMs: dice.pick([0, 5, 100, 500]),
     latencyMs: dice.pick([0.2, 1, 5, 20]),
     syncMs: dice.pick([0.1, 2, 10, 60]),

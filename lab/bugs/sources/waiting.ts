@@ -109,9 +109,9 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/attempt.ts`,
-        find: 'attempt: newAttempt(random) }',
+        find: 'const attempt = newAttempt(random)',
         replaceBy:
-          "attempt: [this.#host.context.holder, this.wanted.request.name].join('-').padEnd(22, '_') }",
+          "const attempt = [this.#host.context.holder, this.wanted.request.name].join('-').padEnd(22, '_')",
       },
     ],
     foundBy: { simulation: { seeds: 60 } },

@@ -125,6 +125,7 @@ export interface GrantedClaim extends Claim {
 /** Claims that a keep-alive is asked to prolong. */
 export interface ListedClaims {
   readonly held: readonly GrantedClaim[]
+  /** Asked for with `enqueue`, and not granted yet. The request may be in flight: then the engine may not know the claim, and it is not lost. */
   readonly waiting: readonly Claim[]
 }
 

@@ -292,6 +292,7 @@ export class Lane<Item, Answer> {
     const unsent = entries.filter(({ isSettled }) => !isSettled)
     for (const entry of unsent) entry.batch = undefined
     this.#waiting = [...unsent, ...this.#waiting]
+    if (this.#waiting.length === 0) return
     // Callers wait for it, so the process stays alive for it.
     this.#pause = this.#options.clock.setTimer(inMs, () => this.resume(), { keepsProcessAlive: true })
   }

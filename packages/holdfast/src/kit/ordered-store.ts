@@ -35,7 +35,7 @@ export interface QueueView {
   readonly capacity: number
   /** The key that changes with the capacity, if an operator can change it. For its lower bound see `weightInUse`. */
   readonly capacityKey?: string
-  /** What the store's `confirm` compares, besides `version`. */
+  /** Versions that the store's `confirm` compares besides `version`. */
   readonly versions?: ReadonlyMap<string, bigint>
   /** A closed name may be free after this time, and no watch tells of it. The queue then looks again. */
   readonly closedForMs?: number
@@ -85,7 +85,7 @@ export interface OrderedStore {
 
   /**
    * The write that grants, on condition that `own` is still there: not another key, which a late copy of `join` has created
-   * since (T84, late duplicates). Its version is the token, which is never drawn at `join` (C54). `seen` is a view in which the claim was
+   * since (T84, late duplicates). Its version is the token, which is never drawn at `join` (C54, tokens drawn at the grant). `seen` is a view in which the claim was
    * eligible; the write also asks whether the capacity is that of the view. Without a view it asks whether nothing older
    * conflicts. If the condition is not met, the answer says how things stand. A granted claim keeps its token.
    */

@@ -90,7 +90,7 @@ class Poll<S> {
   add(watch: Watch<S>): () => void {
     this.#watches.add(watch)
     const last = this.#last
-    // What has gone since the view was read may be known already (T19, lost wake-ups). It is told after this call.
+    // A key that has gone since the view was read may be known already (T19, lost wake-ups). It is told after this call.
     if (last !== undefined) void Promise.resolve().then(() => this.#judge(watch, last))
     return () => void this.#watches.delete(watch)
   }

@@ -1,4 +1,4 @@
-/** A client's knowledge of its session, whatever the engine is: since when it may be believed, and what is in flight. */
+/** A client's knowledge of its session, whatever the engine is: since when it may be believed, and its grants. */
 import { type Instant, laterOf } from '../base/clock.ts'
 import type { Claim, Fencing, Grant, ListedClaims, SessionHandle } from '../spi.ts'
 
@@ -23,8 +23,6 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   #ttlMs: number
   /** When the request was sent that last prolonged the session; grants count from here (T64, new leases on old sessions; T65, belief from the push). */
   #prolongedAt: Instant
-  /** Attempts whose request is in flight. */
-  protected readonly inFlight = new Set<string>()
 
   constructor({ id, ttlMs, holder, since, handle = { id, ttlMs, holder } }: SessionFacts<Since>) {
     this.id = id
@@ -53,23 +51,6 @@ export abstract class SessionBase<F extends Fencing, Since extends Instant | nul
   protected prolonged(since: Instant, ttlMs = this.#ttlMs): void {
     this.#prolongedAt = laterOf(this.#prolongedAt, since)
     this.#ttlMs = ttlMs
-  }
-
-  /** Sends a request for an attempt. Until it is answered, a keep-alive that overtakes it does not list the attempt. */
-  protected async asking<T>({ attempt }: Claim, send: () => Promise<T>): Promise<T> {
-    this.inFlight.add(attempt)
-    try {
-      return await send()
-    } finally {
-      this.inFlight.delete(attempt)
-    }
-  }
-
-  /** Without the claims whose request is in flight: the engine may not know them yet, and must not call them lost. */
-  protected withoutInFlight(listed: ListedClaims): ListedClaims {
-    if (this.inFlight.size === 0) return listed
-    const hasArrived = ({ attempt }: Claim) => !this.inFlight.has(attempt)
-    return { held: listed.held.filter(hasArrived), waiting: listed.waiting.filter(hasArrived) }
   }
 
   protected grantOf(claim: Claim, facts: GrantFacts<F>): Grant<F> {

@@ -31,7 +31,7 @@ export type StepWaiter<Id = unknown> = Waiter<'fenced', rules.Granted> & { reado
  */
 export type StepWork<O extends rules.Owner, T> = (step: rules.Step<O>) => T
 
-/** What a step returned; in an object, because it may have returned nothing. */
+/** The result of a step; in an object, because a step may return nothing. */
 export interface Done<T = unknown> {
   readonly value: T
 }
@@ -69,7 +69,8 @@ export abstract class StepSession<O extends rules.Owner>
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const since = instantOf(this.clock)
     const kept = await this.prolong(call, (step) => {
-      const kept = rules.keepAlive(step, this.owner, this.withoutInFlight(listed))
+      const waiting = this.room.withoutAsked(listed.waiting)
+      const kept = rules.keepAlive(step, this.owner, { held: listed.held, waiting })
       if (kept !== null)
         step.afterCommit.push(() => {
           for (const { attempt, ...granted } of kept.granted)
@@ -86,9 +87,7 @@ export abstract class StepSession<O extends rules.Owner>
 
   async tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
     checkWeight(request)
-    const admission = await this.asking(request, () =>
-      this.step(call, (step) => rules.tryAcquire(step, this.owner, request)),
-    )
+    const admission = await this.step(call, (step) => rules.tryAcquire(step, this.owner, request))
     return admission.kind === 'granted' ? this.#granted(request, admission) : admission
   }
 
@@ -99,7 +98,6 @@ export abstract class StepSession<O extends rules.Owner>
     const granted = (news: rules.Granted) => this.#granted(request, news)
     const waiter = { request, attempt, session: owner.id, granted }
     room.ask(waiter)
-    this.inFlight.add(request.attempt)
     const work = (step: rules.Step<O>) => {
       const queueing = rules.enqueue(step, owner, request)
       if (queueing.kind === 'waiting') step.afterCommit.push(() => room.enter(waiter))
@@ -107,15 +105,11 @@ export abstract class StepSession<O extends rules.Owner>
     }
     this.send(attempt, work, {
       answered: ({ value }) => {
-        this.inFlight.delete(request.attempt)
         if (value.kind === 'waiting') attempt.queued()
         else if (value.kind === 'granted') room.grant(waiter, value)
         else room.settle(waiter, { kind: value.kind })
       },
-      failed: (error) => {
-        this.inFlight.delete(request.attempt)
-        room.fail(waiter, error)
-      },
+      failed: (error) => room.fail(waiter, error),
     })
   }
 

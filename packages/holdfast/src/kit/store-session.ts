@@ -60,9 +60,7 @@ export class StoreSession<
     this.#store = store
     this.#lifetime = lifetime
     const session = () => ({ since: this.prolongedAt, ttlMs: this.ttlMs })
-    const queue = new StoreQueue(lifetime.backend, store, (request, join) =>
-      this.asking(request, () => this.#joins.send(request, join)),
-    )
+    const queue = new StoreQueue(lifetime.backend, store, (request, join) => this.#joins.send(request, join))
     this.#queue = new PredecessorQueue({ lifetime, store: queue, clock, random, session })
   }
 
@@ -79,7 +77,8 @@ export class StoreSession<
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     this.#lifetime.begin(call)
-    const { held, waiting } = this.withoutInFlight(listed)
+    const { held } = listed
+    const waiting = this.#joins.withoutAsked(listed.waiting)
     const prolonged = await this.#store.prolong(held, call)
     if (prolonged === null) {
       this.#queue.end()
@@ -196,7 +195,8 @@ export class StoreSession<
 
 /** The joins that this process has sent, by attempt. */
 class Joins {
-  readonly #sent = new TransientMap<string, { count: number; open: number }>()
+  /** `asked`: how many are in flight. `open`: how many may still land. */
+  readonly #sent = new TransientMap<string, { count: number; asked: number; open: number }>()
 
   has({ attempt }: Claim): boolean {
     return this.#sent.has(attempt)
@@ -207,10 +207,16 @@ class Joins {
     return this.#sent.get(attempt)?.open === 0
   }
 
+  /** Without those whose join is in flight: the engine may not know them yet, and must not call them lost. */
+  withoutAsked(claims: readonly Claim[]): readonly Claim[] {
+    return claims.filter(({ attempt }) => (this.#sent.get(attempt)?.asked ?? 0) === 0)
+  }
+
   async send<C extends QueuedClaim>({ attempt }: Claim, join: () => Promise<Joined<C>>) {
-    const sent = this.#sent.get(attempt) ?? { count: 0, open: 0 }
+    const sent = this.#sent.get(attempt) ?? { count: 0, asked: 0, open: 0 }
     this.#sent.set(attempt, sent)
     const isFirst = ++sent.count === 1
+    sent.asked++
     sent.open++
     try {
       const joined = await join()
@@ -219,6 +225,8 @@ class Joins {
     } catch (error) {
       if (outcomeOf(error) !== 'unknown') sent.open--
       throw error
+    } finally {
+      sent.asked--
     }
   }
 

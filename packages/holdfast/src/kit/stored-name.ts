@@ -46,7 +46,7 @@ export interface NameFacts<C extends QueuedClaim> {
   readonly capacityKey?: string
   readonly data?: DataRecord
   readonly derivesGrants?: boolean
-  /** What the store's later writes compare, under names of its own: a queue and a name hand it back. */
+  /** Versions that the store's later writes compare, under names of its own: a queue and a name hand them back. */
   readonly versions?: ReadonlyMap<string, bigint>
 }
 

@@ -50,6 +50,16 @@ test('a waiter that is granted at once never enters', async () => {
   assert.equal(emptied(), 0)
 })
 
+test('a waiter whose request is in flight is not listed, also for another session; one that waits is', () => {
+  const { room, ask } = stage()
+  const [asked, waits, other] = [ask('x'), ask('x'), ask('x', 2)]
+  room.enter(waits)
+  const claims = [asked, waits, other].map(({ request }) => request)
+  assert.deepEqual(room.withoutAsked(claims), [waits.request])
+  for (const each of [asked, other]) room.enter(each)
+  assert.deepEqual(room.withoutAsked(claims), claims)
+})
+
 test('news that overtakes the answer finds the waiter, and the answer changes nothing', async () => {
   const { room, ask } = stage()
   const waiter = ask('x')

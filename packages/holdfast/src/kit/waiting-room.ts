@@ -14,7 +14,7 @@
 import { BackendUnavailableError } from '../base/errors.ts'
 import { publicIdOf } from '../base/ids.ts'
 import { TransientMap } from '../base/transient-map.ts'
-import type { AcquireRequest, Attempt, EnqueueResult, Fencing } from '../spi.ts'
+import type { AcquireRequest, Attempt, Claim, EnqueueResult, Fencing } from '../spi.ts'
 import { cancelledCall } from './backend-kit.ts'
 
 /** One `enqueue`. `News` is what the engine tells of a grant. */
@@ -108,6 +108,14 @@ export class WaitingRoom<W extends Waiter<Fencing, News>, News> {
       for (const waiter of this.#asked.keys())
         if (publicIdOf(waiter.request.attempt) === publicId) found.push(waiter)
     return session === undefined ? found : found.filter((waiter) => waiter.session === session)
+  }
+
+  /** Without those whose request is in flight: the engine may not know them yet, and must not call them lost. */
+  withoutAsked(claims: readonly Claim[]): readonly Claim[] {
+    if (this.#asked.size === 0) return claims
+    const asked = new Set<string>()
+    for (const { request } of this.#asked.keys()) asked.add(request.attempt)
+    return claims.filter(({ attempt }) => !asked.has(attempt))
   }
 
   /** News that cannot be understood fails the waiter, and not whoever brought it: that may be a listener of the client. */

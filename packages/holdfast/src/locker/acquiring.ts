@@ -206,7 +206,8 @@ export class Acquiring<F extends Fencing> {
   }
 
   #giveBack(records: readonly LeaseRecord[]): void {
-    this.context.background.run(() => Promise.all(records.map((record) => record.giveBack())))
+    // They were never handed out and so not held: there is nothing to hold at least.
+    this.context.background.run(() => Promise.all(records.map((record) => record.release(0))))
   }
 
   /** The caller may have gone in the very moment of the grant: then it is given back, and not handed out. */

@@ -366,7 +366,7 @@ describe('the caller is answered', () => {
       expect(outcome.status).toBe('fulfilled')
       expect([isInTime, attempt.cancelled]).toEqual([isInTime, !isInTime])
       answer.resolve()
-      await attempt.lease?.giveBack()
+      await attempt.lease?.release(0)
       await expectNothingLeft(stage)
     }
   })
@@ -487,7 +487,7 @@ const events: readonly Event[] = [
   'release',
 ]
 
-/** What settles it, as the caller sees it. */
+/** Its end, as the caller sees it. */
 type Settled = 'lease' | 'null' | 'abort' | 'closed' | 'timeout' | 'full' | 'unknown' | 'not-applied'
 
 function settledAs(outcome: ReturnType<typeof asked>['outcome']): Settled | undefined {
@@ -596,7 +596,7 @@ test('in every order of events the first one settles it, and nothing is left at 
       expect(settledAs(outcome), JSON.stringify(steps)).toBe(expected)
       if (expected === undefined) attempt.lose()
       await attempt.lease?.release()
-      // What lingers is given up with the session; else keep-alives find what is there besides.
+      // A claim that lingers is given up with the session; else keep-alives find what is there besides.
       const lingers = session.attempts.get(id)?.state === 'lingering'
       if (lingers) await session.close()
       else await clock.advance(ttlMs)

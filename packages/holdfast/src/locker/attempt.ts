@@ -37,7 +37,7 @@ export interface Wanted {
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
 }
 
-/** What all attempts of a locker share. */
+/** Shared by all attempts of a locker. */
 export interface AttemptHost {
   readonly context: LockerContext
   readonly closing: Cancellation
@@ -74,6 +74,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   #untieSignal: (() => void) | undefined
   /** Why there is no grant yet: `TAKEN`, the last failure, or undefined while nothing is known. */
   #whyNot: unknown
+  #isToldAsTaken = false
   #eventId: string | undefined
 
   /**
@@ -99,6 +100,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
     this.#untilMs = this.startMs + waitMs
     if (before !== undefined) {
       this.#whyNot = before.#whyNot
+      this.#isToldAsTaken = before.#isToldAsTaken
       this.#eventId = before.#eventId
     }
     this.#untieClosing = closing.onCancel(() => this.#stop(closing.reason))
@@ -127,17 +129,18 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       if (this.cancelled) throw this.reason
       if (session.ended.cancelled) return resolve(null)
       const { clock, random } = this.#host.context
-      const request = { ...this.wanted.request, attempt: newAttempt(random) }
+      const attempt = newAttempt(random)
       const leftMs = Math.max(0, this.#untilMs - clock.monotonicMs())
       const isBounded = state === 'asked' && leftMs < Number.POSITIVE_INFINITY
-      const asked = isBounded ? { ...request, waitMs: leftMs } : request
+      const { request } = this.wanted
+      const asked = isBounded ? { ...request, attempt, waitMs: leftMs } : { ...request, attempt }
       this.#claim = asked
       this.#resolve = resolve
       this.#reject = reject
       this.#session = session
       this.state = state
       // Before the request leaves: a keep-alive may bring word of it before its own answer is there.
-      session.attempts.set(request.attempt, this)
+      session.attempts.set(attempt, this)
       try {
         // `Sessions` has checked that the method is there.
         if (state === 'asked') session.engineSession.enqueue?.(asked, this)
@@ -283,10 +286,11 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
       : this.#whyNot
   }
 
-  /** The engine has said that the name is not free. Told once, however often it says so. */
+  /** The engine has said that the name is not free. Told once, however often it says so, also after a failure. */
   noteTaken(): void {
-    if (this.#whyNot === TAKEN) return
     this.#whyNot = TAKEN
+    if (this.#isToldAsTaken) return
+    this.#isToldAsTaken = true
     if (hasListeners('waiting')) emit('waiting', { ...this.about, waitMs: this.#waitMs })
   }
 

@@ -120,10 +120,7 @@ abstract class Handle implements LeaseBase {
   }
 
   release(options?: CallOptions): Promise<ReleaseOutcome> {
-    return options === undefined ? this.#release() : this.#releaseWith(options)
-  }
-
-  #release(): Promise<ReleaseOutcome> {
+    if (options !== undefined) return this.#releaseWith(options)
     forgetHandle(this.#record)
     return this.#record.release()
   }
@@ -133,7 +130,7 @@ abstract class Handle implements LeaseBase {
     // The caller's signal ends the caller's wait, never the release itself (T14, cleanup after cancelling).
     const left = Promise.withResolvers<'unknown'>()
     const untie = onAborted(options.signal, () => left.resolve('unknown'))
-    return Promise.race([this.#release(), left.promise]).finally(untie)
+    return Promise.race([this.release(), left.promise]).finally(untie)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -119,7 +119,7 @@ export class KeepAlives<F extends Fencing> {
       }),
     )
     this.#flight = { number, done }
-    // Handled here; a caller of `renew` gets it as well (T30).
+    // Handled here; a caller of `renew` gets it as well (T30, renewals that stop silently).
     done.catch((error: unknown) => {
       this.#landed(number)
       this.#failed(error, held, now.monotonicMs)

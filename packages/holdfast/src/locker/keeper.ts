@@ -91,7 +91,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. */
   get takesNewLeases(): boolean {
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
-    return this.#unresolved === 0 && !isWornOut && this.isOpen
+    return this.#unresolved === 0 && !isWornOut && this.isOpenAt(instantOf(this.clock))
   }
 
   get isIdle(): boolean {
@@ -240,7 +240,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   #noteIdle(): void {
-    if (!this.isIdle) return
+    if (this.attempts.size > 0) return
     this.#onIdle?.()
     this.#idleSinceMs = this.clock.monotonicMs()
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
@@ -250,7 +250,7 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   /** Everything that rides on it is lost. What the engine still has of it ends when the engine's own time is up. */
   end(reason: LossReason): void {
     if (this.ended.cancelled) return
-    // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53).
+    // A close would free the names at once: also those that must stay closed, or whose holder has not stopped yet (T53, early releases).
     const nowMs = this.clock.monotonicMs()
     const mustWait = [...this.attempts.values()].some((each) => staysClosed(each, nowMs))
     this.#finish(reason)

@@ -109,16 +109,7 @@ export class LeaseRecord extends Belief<LeaseHost> {
   }
 
   /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13, repeated releases). */
-  release(): Promise<ReleaseOutcome> {
-    return this.#release(this.terms.holdAtLeastMs)
-  }
-
-  /** For a lease that was never handed out: it was not held, so there is nothing to hold at least. */
-  giveBack(): Promise<ReleaseOutcome> {
-    return this.#release(0)
-  }
-
-  #release(holdAtLeastMs: number): Promise<ReleaseOutcome> {
+  release(holdAtLeastMs = this.terms.holdAtLeastMs): Promise<ReleaseOutcome> {
     const { state } = this
     if (this.#releasing !== undefined) return this.#releasing
     if (state === 'lost') return Promise.resolve('not-held')

@@ -68,7 +68,7 @@ import { leaseHandle, permitHandle } from './handle.ts'
 import { shownState } from './name-state.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
 import { Sessions } from './sessions.ts'
-import { keptAliveWhilePending, watchByListing } from './watching.ts'
+import { keptAliveWhilePending, watchByListing } from './watch-by-listing.ts'
 import { runWithLease } from './with-lease.ts'
 
 export interface LockerOptions {

@@ -33,17 +33,14 @@ export type CallOnce = <T>(
 const MAX_LOOKS = 3
 
 type Holder = NameState['holders'][number]
+type Terms = Pick<LockerContext, 'backendName' | 'callTimeoutMs'>
 
 export class Operating {
   readonly #backend: Backend
-  readonly #context: Pick<LockerContext, 'backendName' | 'callTimeoutMs'>
+  readonly #context: Terms
   readonly #callOnce: CallOnce
 
-  constructor(
-    backend: Backend,
-    context: Pick<LockerContext, 'backendName' | 'callTimeoutMs'>,
-    callOnce: CallOnce,
-  ) {
+  constructor(backend: Backend, context: Terms, callOnce: CallOnce) {
     this.#backend = backend
     this.#context = context
     this.#callOnce = callOnce

@@ -59,6 +59,21 @@ function byHand(rig = createRig()) {
 
 const away = (outcome: 'unknown' | 'not-applied') => new BackendUnavailableError('memory', 'away', outcome)
 
+test('a call whose tries fail in the queue is told as waiting once', async () => {
+  const { clock, asked, client } = byHand()
+  const waiting = await eventsDuring('waiting', async () => {
+    void peek(client.acquire('a', { waitMs: Number.POSITIVE_INFINITY }))
+    for (let tries = 1; tries <= 3; tries++) {
+      while (asked.length < tries) await clock.advance(1)
+      const attempt = asked.at(-1)?.attempt
+      attempt?.queued?.()
+      attempt?.fail(away('not-applied'))
+      await clock.settle()
+    }
+  })
+  expect(waiting).toHaveLength(1)
+})
+
 describe('the caller leaves in the very moment in which', () => {
   test.each(['unknown', 'not-applied'] as const)(
     'the engine fails (%s): the reason is the caller’s own (G11)',

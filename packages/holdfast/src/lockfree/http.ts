@@ -48,7 +48,7 @@ export { type EtagPair, type EtagPairOptions, type EtagRow, etagPair } from './h
 export interface IdempotencyKeyOptions<Input, Tx = unknown>
   extends Pick<IdempotentOptions, 'ttlMs' | 'keepMs' | 'waitMs'> {
   readonly idempotent: Idempotent<Tx>
-  /** What the keys belong to. It must contain who is asking, or one customer is shown the answer of another. At most 100 bytes. */
+  /** The owner of the keys. It must contain who is asking, or one customer is shown the answer of another. At most 100 bytes. */
   readonly scope: (input: Input) => string
   /** The request that the key stands for; another one with the key is refused. Default: method, path and body. */
   readonly payload?: (input: Input) => unknown
@@ -60,7 +60,7 @@ export interface IdempotencyKeyOptions<Input, Tx = unknown>
   readonly bodyBytes?: number
 }
 
-/** What a handler gets beside the request. */
+/** The context of a handler, beside the request. */
 export interface KeyedContext<Tx, Answer> extends Omit<IdempotentContext<Tx>, 'store' | 'fence'> {
   /** Null without a key. */
   readonly key: string | null

@@ -60,7 +60,7 @@ export function logEvents(logger: Logger, options: LogOptions = {}): Telemetry {
   return { stop: () => stops.splice(0).forEach((stop) => void stop()) }
 }
 
-/** What is told for the caller’s own doing, or is tried again, is no reason to wake anybody. */
+/** Failures of the caller’s own doing, and those that are tried again, are no reason to wake a person. */
 function levelOf(kind: EventKind, event: HoldfastEvents[EventKind]): Level {
   const { final, outcome } = event as { readonly final?: boolean; readonly outcome?: string }
   if (kind === 'failed' && (final === false || outcome === 'cancelled')) return 'debug'

@@ -9,6 +9,11 @@ export function applySql(schema: string, requests: readonly Request[]): string {
   if (requests.length === 1 && first?.op === 'g') return oneSql(schema, 'apply_acquire', first, acquireFields)
   if (requests.length === 1 && first?.op === 'r' && !first.ms)
     return oneSql(schema, 'apply_release', first, releaseFields)
+  return batchSql(schema, requests)
+}
+
+/** The same, however few they are. */
+export function batchSql(schema: string, requests: readonly Request[]): string {
   const json = JSON.stringify(requests).replaceAll("'", "''")
   return `SELECT ${schema}.apply('default', 'nobody',
     ARRAY(SELECT r FROM jsonb_populate_recordset(NULL::${schema}.request, '${json}') AS r)) AS answer`

@@ -41,7 +41,7 @@ export interface MemoryBackendOptions {
   readonly random: Random
 }
 
-/** What the backend, its sessions and its watches share. */
+/** State that the backend, its sessions and its watches share. */
 export interface Connection {
   readonly engine: MemoryEngine
   readonly namespace: string

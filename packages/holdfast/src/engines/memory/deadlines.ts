@@ -1,4 +1,4 @@
-/** What falls due when. Every owner has at most one deadline; a keep-alive moves it, a closed session takes it back. */
+/** Deadlines in their order. Every owner has at most one deadline; a keep-alive moves it, a closed session takes it back. */
 export class Deadlines<Owner> {
   readonly #dueMs = new Map<Owner, number>()
   /** No deadline is earlier. It may be too early, because deadlines move: then the next look finds nothing due. */

@@ -1,4 +1,4 @@
-/** What the engine knows: sessions, names, and the claims that tie the two together. */
+/** State of the engine: sessions, names, and the claims that tie the two together. */
 import { publicIdOf } from '../../base/ids.ts'
 import { claimState } from '../../kit/backend-kit.ts'
 import type { Granted, NameKey, Owner } from '../../kit/rules.ts'

@@ -47,7 +47,7 @@ export interface FencedMode<Reads, Before> {
   readonly checkBefore?: Before
 }
 
-/** What a handler gets: the fence, still to be handed to `guard.run`, or one that was judged before, which proves less. */
+/** The context of a handler: the fence, still to be handed to `guard.run`, or one that was judged before, which proves less. */
 export type FencedContext<Reads, Before> = Before extends true
   ? { readonly checked: Reads extends 'open' ? Fence | null : Fence }
   : { readonly fence: Reads extends 'open' ? Fence | null : Fence }

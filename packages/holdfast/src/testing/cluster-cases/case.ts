@@ -53,7 +53,7 @@ export interface ClusterWorld {
   close(): Promise<void>
 }
 
-/** `asking-again`: what may be applied twice is asked again after a silence (T98). `watch`: the backend tells events itself. */
+/** `asking-again`: what may be applied twice is asked again after a silence (T98, dropped proposals). `watch`: the backend tells events itself. */
 export type ClusterAbility = 'partitions' | 'asking-again' | 'watch'
 
 export interface ClusterCase {
@@ -96,7 +96,7 @@ type Session = BackendSession<'fenced'>
 /** Longer than anything takes on a busy machine. Nothing waits so long when all is well. */
 const PATIENCE_MS = 60_000
 
-/** What the cases do with a cluster. */
+/** A cluster, and the steps of the cases on it. */
 export class ClusterStage {
   readonly world: ClusterWorld
   readonly #timers = new Set<NodeJS.Timeout>()

@@ -55,7 +55,7 @@ function inFlight(rule: string, how: 'pause' | 'kill'): ClusterCaseBody {
       const answers = Promise.all([
         // Within the limit that core gives a call. The engine itself says after a longer time that it has given the request up.
         session.tryAcquire(request('x'), stage.givenUpAfter(defaults.callTimeoutMs)),
-        // An answer from before the election does not count (T63), and is asked for once more.
+        // An answer from before the election does not count (T63, resumed old leaders), and is asked for once more.
         keepAlive().catch(keepAlive),
         session.release(held, { keepForMs: 0 }, call()),
       ])

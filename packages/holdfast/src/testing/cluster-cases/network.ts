@@ -1,4 +1,4 @@
-/** What is lost on the way between a client and the members. */
+/** Messages that are lost on the way between a client and the members. */
 import assert from 'node:assert/strict'
 import { Cancellation } from '../../base/cancellation.ts'
 import { isHoldfastError } from '../../base/errors.ts'

@@ -153,7 +153,7 @@ export class StoreStage {
     assert.fail('the name stays closed')
   }
 
-  /** What takes room is refused until the result is called. */
+  /** Writes that take room are refused until the result is called. */
   async fill(): Promise<(() => Promise<void>) | undefined> {
     return this.#world.fill?.()
   }

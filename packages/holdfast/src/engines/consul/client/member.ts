@@ -36,7 +36,7 @@ export interface HttpAnswer {
   readonly index: bigint | null
 }
 
-/** Consul allows 200 connections of one address (`http_max_conns_per_client`), and is slower to count than we are to connect (T89). */
+/** Consul allows 200 connections of one address (`http_max_conns_per_client`), and is slower to count than we are to connect (T89, a long poll each). */
 export const MAX_SOCKETS = { requests: 8, polls: 9 } as const
 /** A server without a leader keeps requests for 7 s (`rpc_hold_timeout`). */
 const LEFT_LIMIT_MS = 8_000
@@ -53,7 +53,7 @@ export class Member implements MemberConnection {
   readonly #agents: Readonly<Record<keyof typeof MAX_SOCKETS, HttpAgent>>
   readonly #headers: Readonly<Record<string, string>>
   readonly #clock: Clock
-  /** What ends each, and whether it is a poll. */
+  /** By the function that ends it: whether it is a poll. */
   readonly #inFlight = new Map<(error: ConnectionError) => void, boolean>()
   #isLeft = false
   #leaving: Timer | undefined

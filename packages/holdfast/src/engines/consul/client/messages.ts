@@ -54,7 +54,7 @@ export const lockedBy = (key: string, Session: string) => operation('check-sessi
 /** The answer of a transaction with this status. Throws what is wrong with it. */
 export function transacted(status: number, body: unknown): Transacted {
   const { Results, Errors } = recordOf(body)
-  // An answer without results is not an empty one (T103).
+  // An answer without results is not an empty one (T103, malformed answers).
   if (status === 200 && Results === undefined) throw new Error('it has no results')
   if (status === 200) return { entries: arrayOf(Results ?? []).map((each) => entryOf(recordOf(each).KV)) }
   const [error] = arrayOf(Errors)
@@ -64,7 +64,7 @@ export function transacted(status: number, body: unknown): Transacted {
   return { refused: { index: OpIndex as number, what: What } }
 }
 
-/** What was read of each key. A key that is written and read in one transaction has its value in the second entry. */
+/** One entry for each key. A key that is written and read in one transaction has its value in the second entry. */
 export function byKey(entries: readonly Entry[]): Entry[] {
   return [...new Map(entries.map((entry) => [entry.key, entry])).values()]
 }

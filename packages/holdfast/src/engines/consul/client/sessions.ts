@@ -6,7 +6,7 @@ import { arrayOf, recordOf } from './messages.ts'
 
 export interface SessionTerms {
   readonly ttlMs: number
-  /** What becomes of its keys: they go, or they stay without a lock. */
+  /** Its keys go with it, or stay without a lock. */
   readonly behavior: 'delete' | 'release'
   readonly lockDelayMs?: number
   /** Checks that end it when they fail. By default none, not even that of the node: it would end sessions before their time. */

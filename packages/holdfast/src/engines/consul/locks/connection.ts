@@ -21,7 +21,7 @@ export const BACKEND = 'consul'
  *              is unlisted in the next keep-alive.
  *   confirm    compares the index of its key. So a second copy does nothing, and reads the grant of the first.
  *   leave, abandon, release   compare the index or the session of their key. If a second copy of a release finds nothing to release, the
- *              outcome is unknown (T13).
+ *              outcome is unknown (T13, repeated releases).
  */
 interface Statement {
   readonly name: string
@@ -32,7 +32,7 @@ interface Statement {
   readonly first: readonly consul.Operation[]
 }
 
-/** What was written and read of the name, or why nothing was. */
+/** A transaction that was applied, with the entries that it read, or the reason why it was not. */
 export type Committed = {
   /** It was sent more than once. The answer is that of any copy, and others may still land. */
   readonly isRepeated: boolean

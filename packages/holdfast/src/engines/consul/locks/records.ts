@@ -116,7 +116,7 @@ function orderOf(index: bigint): bigint {
   return tokens.token(index, 0)
 }
 
-/** What is told of an attempt: a mark, or nothing while it is only a claim. */
+/** The mark of an attempt; nothing while it is only a claim. */
 export function markIn(entry: Entry | undefined): MarkRecord | undefined {
   const { reason, detail } = JSON.parse(entry?.value || '{}') as Partial<MarkRecord>
   return reason && (detail === undefined ? { reason } : { reason, detail })

@@ -5,7 +5,7 @@
  *              if it leaves room, the claim is granted: a derived grant, whose token is this index. Else it waits. Lost answer: the
  *              attempt asked again finds its key. A copy that lands after the abandon finds the mark (T73, late originals).
  *   confirm    after waiting, compares the index of the own key, which nothing has changed since its creation. The token is the index of
- *              this write (C54). A pause before it: the session may have ended, and its keys with it.
+ *              this write (C54, tokens drawn at the grant). A pause before it: the session may have ended, and its keys with it.
  *   release    compares the index of the grant and the session, so a successor is never hit (G7).
  *   abandon    deletes. If a join may still land, the key of the attempt becomes a mark before that. It goes when it is old (`LATE_MS`).
  *
@@ -237,7 +237,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   }
 
   /**
-   * A renewal is a timer in the memory of the leader, and a leader that was deposed confirms one that its successor never sees (T88). An
+   * A renewal is a timer in the memory of the leader, and a leader that was deposed confirms one that its successor never sees (T88, resumed leaders). An
    * election and a renewal set this timer to twice the TTL, and we believe for one. So a renewal counts if there is an instant at most
    * one TTL before it since which the session certainly lives: it was created then, or a read was verified by the leader after it, and
    * the same member, which never goes back to an older leader, has been asked for a renewal since and has answered. Where there is none,
@@ -338,7 +338,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const now = instantOf(this.#connection.clock)
     this.#marks = new Map(abandoned.map(({ key }) => [key, this.#marks.get(key) ?? now]))
     const late = [...this.#marks].filter(([, seen]) => elapsedUntil(now, seen) > LATE_MS)
-    // What was told at an earlier keep-alive.
+    // Told at an earlier keep-alive.
     const told = forced.filter(({ key }) => !listed.has(keys.parse(key).id))
     this.#delete([
       ...[...gone, ...told].map(({ key }) => key),
@@ -375,7 +375,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const found = entries.find(({ key }) => key === mark)
     if (markIn(found) !== undefined) return { kind: 'abandoned' }
     const isThere = entries.some(({ key }) => key === own)
-    // The claim was deleted by hand, and the key of its attempt is there still (T84).
+    // The claim was deleted by hand, and the key of its attempt is there still (T84, late duplicates).
     if (found !== undefined && !isThere)
       return this.#join(request, [consul.unchanged(mark, found.modified), consul.absent(own)], call)
     const { grant } = this.#joined.get(request.attempt) ?? {}

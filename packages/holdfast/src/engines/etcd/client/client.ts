@@ -35,7 +35,7 @@ export interface EtcdClientOptions {
 const CONNECT_LIMIT_MS = 1_000
 /** etcd makes its answer slow on purpose. */
 const AUTHENTICATION_LIMIT_MS = 5_000
-/** What is in flight when a leader dies is answered so long after the election, at the latest (T98, dropped proposals). */
+/** Requests in flight when a leader dies are answered so long after the election, at the latest (T98, dropped proposals). */
 const AGAIN_AFTER_MS = 1_000
 
 export class EtcdClient {

@@ -116,7 +116,7 @@ export class Watches {
 
   #received(response: WatchResponse): void {
     const { watch_id: id, canceled, events } = response
-    // What is told to a watcher must not throw.
+    // Watchers must not be made to throw.
     if (events.some(({ kv }) => kv === undefined)) {
       this.#lose(new Error('an event has no key'))
       return

@@ -5,7 +5,7 @@
  *              deletes it. A copy that lands after the abandon finds the mark (T73, late originals); after the end of the session, no session key.
  *              A join that was sent once and answered cannot land again, so its abandon needs no mark.
  *   confirm    after waiting, on condition that the same key is there (T17, checks after waiting) and waits, and nothing older is there
- *              (T92, predecessors that cancel). The grant is this write, so its token is not older than the wait (C54). A pause before it:
+ *              (T92, predecessors that cancel). The grant is this write, so its token is not older than the wait (C54, tokens drawn at the grant). A pause before it:
  *              the session may have ended, and its keys with it. A pause after it: belief counts from the session's last prolongation.
  *   release    compares the revision of the grant, so a successor is never hit (G7).
  *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in

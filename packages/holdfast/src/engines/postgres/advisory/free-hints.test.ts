@@ -72,19 +72,41 @@ describe('hints that a key is free', () => {
     expect(asked).toEqual(['1', '-1', '1'])
   })
 
-  test('a server that cannot share the lock is asked again by the next waiter, and tells nobody', async () => {
-    const { clock, asked, told, wait } = setUp(() => Promise.reject(new Error('out of shared memory')))
-    wait('a')
+  test('a server that cannot share the lock is asked again after the next keep-alive, however many wait, and tells nobody', async () => {
+    const { clock, hints, asked, told, wait } = setUp(() => Promise.reject(new Error('out of shared memory')))
+    for (const waiter of ['a', 'b', 'c']) {
+      wait(waiter)
+      await clock.settle()
+    }
+    expect([asked, told]).toEqual([['1'], []])
+    // A release here is told all the same.
+    hints.freed('1', false)
+    expect(told).toEqual(['a'])
+    await hints.tidy()
+    wait('d')
     await clock.settle()
-    wait('b')
-    await clock.settle()
-    expect([asked, told]).toEqual([['1', '1'], []])
+    expect([asked, told]).toEqual([['1', '1'], ['a']])
   })
 
   test('the keys that are waited for with a hint are limited', () => {
     const { asked, wait } = setUp()
     for (let key = 0; key < 1_000; key++) wait('a', String(key))
     expect(asked).toHaveLength(256)
+  })
+
+  test.each([
+    ['was being looked at', async () => false],
+    ['could not be shared', () => Promise.reject(new Error('out of shared memory'))],
+  ])('T81 a key whose lock %s takes no place of another once its waiters have gone', async (_, share) => {
+    const { clock, hints, asked, wait } = setUp(share)
+    const leaving = Array.from({ length: 256 }, (_, key) => wait('a', String(key)))
+    await clock.settle()
+    for (const leave of leaving) leave()
+    for (const _ of ['those that have waited', 'those that have not']) await hints.tidy()
+    const before = asked.length
+    wait('b', 'another')
+    // Nothing was shared, so nothing is given back.
+    expect([before, ...asked.slice(before)]).toEqual([256, 'another'])
   })
 })
 

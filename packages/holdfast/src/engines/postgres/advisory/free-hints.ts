@@ -4,12 +4,14 @@
  * frees the key finds by that lock whether there are others, and notifies them (ADR 0033).
  *
  *   unknown ──the first waiter──▶ asked ──the lock is shared──▶ known        one waiter tries again: the key may be free by now
- *   asked ──someone looks at the lock at this moment──▶ unknown              the same
- *   known ──no waiter between two keep-alives──▶ unknown                     the lock is given back
+ *   asked ──a releaser looks at the lock at this moment──▶ unknown           the same
+ *   asked ──the server refuses──▶ refused ──a keep-alive──▶ unknown          its lock table may be full: waiters poll meanwhile
+ *   known, unknown ──no waiter between two keep-alives──▶ (forgotten)        a lock that is shared is given back
  *
  * Between the steps of a hand-over (unlock · look for waiters · notify · commit · message · try):
  *   A waiter that shares the lock before the look is told. One that comes later tries after that, and finds the key free.
  *   The releaser dies, the message is lost, the process that is told is paused or dies: the others find out at their next poll.
+ *   The waiter that is told is cancelled before its next try: the others of its process, and of other processes, find out the same way.
  *   A connection ends instead of freeing its locks: nobody is told, and all find out at their next poll.
  */
 import type { Clock } from '../../../base/clock.ts'
@@ -21,7 +23,7 @@ const HEAD_START_MS = 5
 
 interface Awaited {
   readonly waiters: Set<() => void>
-  state: 'unknown' | 'asked' | 'known'
+  state: 'unknown' | 'asked' | 'known' | 'refused'
   /** A hint came while no waiter was there to be told: it is between two tries. */
   isMissed: boolean
   hasWaited: boolean
@@ -72,13 +74,16 @@ export class FreeHints {
 
   /** At every keep-alive. */
   async tidy(): Promise<void> {
-    const over: string[] = []
+    const shared: string[] = []
     for (const [key, awaited] of this.#awaited) {
-      if (awaited.waiters.size === 0 && !awaited.hasWaited && awaited.state === 'known') over.push(key)
+      const { waiters, hasWaited, state } = awaited
+      if (state === 'refused') awaited.state = 'unknown'
       awaited.hasWaited = false
+      if (waiters.size > 0 || hasWaited || state === 'asked') continue
+      this.#awaited.delete(key)
+      if (state === 'known') shared.push(key)
     }
-    for (const key of over) this.#awaited.delete(key)
-    if (over.length > 0) await this.#options.unshare(over)
+    if (shared.length > 0) await this.#options.unshare(shared)
   }
 
   #of(key: string): Awaited | undefined {
@@ -96,8 +101,8 @@ export class FreeHints {
       this.tell(key)
     }
     this.#options.share(key).then(answered, () => {
-      // A session that has ended tells its waiters by their next try. Where the lock table is full, they poll.
-      awaited.state = 'unknown'
+      // A session that has ended tells its waiters by their next try.
+      awaited.state = 'refused'
     })
   }
 }

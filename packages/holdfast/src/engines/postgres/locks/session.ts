@@ -37,7 +37,8 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
 
   async keepAlive(listed: ListedClaims, call: Call): Promise<KeepAliveResult<'fenced'>> {
     const { sql, namespace, room, clock } = this.#connection
-    const { held, waiting } = this.withoutInFlight(listed)
+    const { held } = listed
+    const waiting = room.withoutAsked(listed.waiting)
     const claims = [...held, ...waiting]
     const parameters = [
       namespace,
@@ -124,7 +125,7 @@ export class PostgresSession extends SessionBase<'fenced'> implements BackendSes
     assert(weight >= 1 && weight <= capacity, 'core checks that a weight fits the capacity')
     const own = { op: 'g' as const, ...this.#own(request), waits, mode, weight, capacity, ms, text, owner }
     const asked = { ...own, max_waiters: maxWaiters, wait_ms: waitMs }
-    return this.asking(request, () => this.#connection.apply(asked, call))
+    return this.#connection.apply(asked, call)
   }
 
   #queued(waiter: PostgresWaiter, answer: AnswerRow): void {

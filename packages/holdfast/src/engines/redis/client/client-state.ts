@@ -88,7 +88,7 @@ export class ClientState {
     if (this.#client.status === 'wait') this.#client.connect?.().catch(ignore)
   }
 
-  /** From now on a server that cannot be reached does not end the process, also if the user has no listener (T51). */
+  /** From now on a server that cannot be reached does not end the process, also if the user has no listener (T51, unheard errors). */
   handleErrors(): void {
     if (this.#hasErrorHandler) return
     this.#hasErrorHandler = true

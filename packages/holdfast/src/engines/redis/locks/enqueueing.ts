@@ -18,8 +18,6 @@ export interface KnownAttempt {
   readonly name: string
   /** The attempt has, or may have, a position in the queue. */
   isWaiting: boolean
-  /** The request to queue it is in flight. */
-  isAsked: boolean
 }
 
 /** The part of the session that an enqueue needs. */
@@ -51,7 +49,6 @@ export function enqueueing<F extends Fencing>(
     attempt: attempt as Attempt,
     heartbeat: sent,
     answered(answer) {
-      known.isAsked = false
       if (answer.kind === 'granted') {
         const { grantId, leftMs, data } = answer
         const since = leftMs === undefined ? waiter.heartbeat : session.sinceOf(waiter.heartbeat, leftMs)
@@ -68,7 +65,6 @@ export function enqueueing<F extends Fencing>(
       }
     },
     failed(error) {
-      known.isAsked = false
       // A request that certainly was not applied need not be abandoned, and leaves no mark.
       if (isNew && outcomeOf(error) === 'not-applied') session.forget(request.attempt)
       room.fail(waiter, error)

@@ -1,5 +1,5 @@
 /**
- * The log of a namespace (`scripts/watching.ts` has its layout), and what one process does for it while it watches. Each watcher
+ * The log of a namespace (`scripts/event-log.ts` has its layout), and what one process does for it while it watches. Each watcher
  * reads the log from its own position; here is what wakes them and keeps the log going:
  *
  *   idle ──the first watcher joins──▶ watched: subscribed, prolongs the log, looks at names that are due   [join]
@@ -26,7 +26,7 @@ import type { Call } from '../../../spi.ts'
 import type { RedisReply, RedisScript, Subscription } from '../client/index.ts'
 import type { Connection } from './connection.ts'
 import { checkNames, scanNames } from './paging.ts'
-import { lookAtDueScript, openLogScript, readLogScript } from './scripts/watching.ts'
+import { lookAtDueScript, openLogScript, readLogScript } from './scripts/event-log.ts'
 import { readEvent } from './states.ts'
 import { currentHolders, type Head, type Position } from './watch.ts'
 

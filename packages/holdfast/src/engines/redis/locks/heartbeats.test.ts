@@ -50,6 +50,18 @@ describe.runIf(wanted('redis'))('a heartbeat that the server refuses', () => {
     return { session, waitInLine }
   }
 
+  test('a keep-alive that overtakes the request of a waiter does not take it for lost', async () => {
+    await using rig = new Rig()
+    const { session } = await sessionOn(rig)
+    // After a batch of several, requests are gathered until the end of the turn.
+    await Promise.all(['x', 'y'].map((name) => enqueued(session, request(name), call())))
+    const asked = request('z')
+    const queued = enqueued(session, asked, call())
+    const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
+    assert.deepEqual(kept.kind === 'alive' && kept.lost, [])
+    assert.equal((await queued).kind, 'granted')
+  })
+
   test('T16 while the memory of the server is full, what is held is renewed, and a waiter keeps its position', async () => {
     await using rig = new Rig()
     const holder = (await sessionOn(rig)).session

@@ -2,8 +2,10 @@
 import { InvalidArgumentError, isHoldfastError } from '../../../base/errors.ts'
 import { publicIdOf } from '../../../base/ids.ts'
 import type { AcquireRequest, Claim, GrantedClaim } from '../../../spi.ts'
+import type { RedisScript } from '../client/index.ts'
 import type { Keys } from './keys.ts'
 import { OpCode } from './scripts/op-codes.ts'
+import { requestScript } from './scripts/requests.ts'
 
 /** A claim as the scripts know it. */
 export interface ClaimKey {
@@ -123,6 +125,31 @@ export class Requests {
 
 export function lookAt({ key, who }: ClaimKey): Request {
   return { key, who, operation: OpCode.look, args: ['', ''] }
+}
+
+export interface ScriptCall {
+  readonly script: RedisScript
+  readonly keys: readonly string[]
+  readonly args: readonly string[]
+}
+
+/** A call of the whole script (`scripts/requests.ts`). `marks`: its last keys. */
+export function wholeCallOf(
+  requests: readonly Request[],
+  setting: string,
+  marks: readonly string[],
+): ScriptCall {
+  const keys: string[] = []
+  const args = [setting]
+  let last: readonly string[] | undefined
+  for (const { key, operation, who, terms, args: own } of requests) {
+    keys.push(key)
+    if (terms !== undefined && terms !== last) args.push(...terms)
+    last = terms ?? last
+    args.push(operation + who, ...own)
+  }
+  keys.push(...marks)
+  return { script: requestScript, keys, args }
 }
 
 /** A call of a short script (`scripts/short.ts`), for a request that is alone in its call. */

@@ -10,17 +10,10 @@ import { warn } from '../../../base/events.ts'
 import { throwIfCancelled } from '../../../kit/backend-kit.ts'
 import { type Asker, Lane } from '../../../kit/lane.ts'
 import type { Call } from '../../../spi.ts'
-import {
-  type Promptness,
-  type RedisConnection,
-  type RedisReply,
-  type RedisScript,
-  slotOf,
-} from '../client/index.ts'
+import { type Promptness, type RedisConnection, type RedisReply, slotOf } from '../client/index.ts'
 import { notUnderstood, readReply, type ScriptAnswer } from './answers.ts'
 import type { Connection } from './connection.ts'
-import { type Request, shortCallOf } from './requests.ts'
-import { requestScript } from './scripts/requests.ts'
+import { type Request, type ScriptCall, shortCallOf, wholeCallOf } from './requests.ts'
 
 /** For requests that may run twice: they also go over our own connection if the client is late. */
 export type PromptLimits = Omit<Promptness, 'confirms'>
@@ -156,27 +149,13 @@ export class Sender {
     return isRepeated ? answers.map(unknownIfNotHeld) : answers
   }
 
-  #callFor(requests: readonly Request[]): {
-    readonly script: RedisScript
-    readonly keys: readonly string[]
-    readonly args: readonly string[]
-  } {
+  #callFor(requests: readonly Request[]): ScriptCall {
     const { setting, watch, short, marks } = this.#connection
     const [first] = requests
     const alone = requests.length === 1 && first !== undefined ? shortCallOf(first, watch) : undefined
     if (alone !== undefined)
       return { script: short[alone.script], keys: [alone.key, ...marks], args: alone.args }
-    const keys: string[] = []
-    const args = [setting]
-    let last: readonly string[] | undefined
-    for (const { key, operation, who, terms, args: own } of requests) {
-      keys.push(key)
-      if (terms !== undefined && terms !== last) args.push(...terms)
-      last = terms ?? last
-      args.push(operation + who, ...own)
-    }
-    keys.push(...marks)
-    return { script: requestScript, keys, args }
+    return wholeCallOf(requests, setting, marks)
   }
 
   #clockIsBehind(us: number): void {

@@ -86,8 +86,7 @@ export class RedisSession<F extends Fencing>
     // First what may be refused: nothing is known of an attempt that was never asked for.
     const asking = this.#requests.acquire(request, OpCode.tryAcquire)
     const known = this.#known.get(attempt)
-    if (known === undefined)
-      this.#known.set(attempt, { name: request.name, isWaiting: false, isAsked: false })
+    if (known === undefined) this.#known.set(attempt, { name: request.name, isWaiting: false })
     let answer: ScriptAnswer
     try {
       answer = await this.#connection.sender.send(asking, call)
@@ -114,8 +113,8 @@ export class RedisSession<F extends Fencing>
     if (isReady && this.#isProvenAlive(sent)) {
       const claim = this.#requests.acquire(request, OpCode.enqueue)
       const before = this.#known.get(request.attempt)
-      const known = before ?? { name: request.name, isWaiting: true, isAsked: true }
-      known.isWaiting = known.isAsked = true
+      const known = before ?? { name: request.name, isWaiting: true }
+      known.isWaiting = true
       if (before === undefined) this.#known.set(request.attempt, known)
       const asked = { claim, known, isNew: before === undefined, sent }
       const waiter = enqueueing(this, request, asked, attempt)
@@ -141,8 +140,8 @@ export class RedisSession<F extends Fencing>
   async keepAlive(claims: ListedClaims, call: Call): Promise<KeepAliveResult<F>> {
     const { clock, client, keys } = this.#connection
     const since = instantOf(clock)
-    // Requests in flight may not have reached the server yet, and their answers will say more than a heartbeat could.
-    const waiting = claims.waiting.filter(({ attempt }) => this.#known.get(attempt)?.isAsked !== true)
+    // The answers of requests in flight will say more than a heartbeat could.
+    const waiting = this.room.withoutAsked(claims.waiting)
     const requests = [
       ...claims.held.map((claim) => this.#requests.renew(claim)),
       ...waiting.map((claim) => this.#requests.heartbeat(claim)),
@@ -188,7 +187,7 @@ export class RedisSession<F extends Fencing>
       if (this.#known.get(attempt)?.isWaiting !== true) this.forget(attempt)
     } else if (answer?.kind === 'replaced') {
       lost.push({ attempt, reason: 'deleted' })
-      if (!this.#known.has(attempt)) this.#known.set(attempt, { name, isWaiting: false, isAsked: false })
+      if (!this.#known.has(attempt)) this.#known.set(attempt, { name, isWaiting: false })
     }
   }
 

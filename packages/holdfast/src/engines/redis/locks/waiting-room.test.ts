@@ -37,7 +37,7 @@ function stage(answerTo: () => ScriptAnswer | Error = () => ({ kind: 'granted', 
     forget: () => {},
     sinceOf: (sent) => sent,
   }
-  const known = { name: 'n', isWaiting: true, isAsked: true }
+  const known = { name: 'n', isWaiting: true }
   const ask = (id: string, controller = new AbortController()) => {
     const sent = instantOf(clock)
     const exclusive = { mode: 'exclusive', weight: LOCK_CAPACITY, capacity: LOCK_CAPACITY } as const

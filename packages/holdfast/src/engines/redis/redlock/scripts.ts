@@ -159,7 +159,7 @@ if ARGV[1] ~= '' then
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' or not string.find(info, ARGV[1], 1, true) then return {} end
 end
--- What refuses every write, as on a replica, is raised in the server's own words; nothing has been written then.
+-- A server that refuses every write, such as a replica, says so in its own words; nothing has been written then.
 local function refuses_all(message)
   return string.find(message, 'READONLY') or string.find(message, 'MISCONF') or string.find(message, 'NOREPLICAS')
 end

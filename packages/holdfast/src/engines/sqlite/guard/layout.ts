@@ -30,7 +30,7 @@ const tables = `
 
   CREATE INDEX IF NOT EXISTS holdfast_guard_names_by_touch ON holdfast_guard_names (guard, touched_ms);
 
-  -- What stays of forgotten names, one row for each issuer; and whose fence came first.
+  -- The rest of forgotten names, one row for each issuer; and whose fence came first.
   CREATE TABLE IF NOT EXISTS holdfast_guard_issuers (
     guard       TEXT NOT NULL,
     issuer      TEXT NOT NULL,

@@ -269,7 +269,9 @@ describe('keep-alive', () => {
     const ask = (each: (typeof asked)[number], index: number) =>
       index % 2 === 0 ? session.tryAcquire(each, call()) : enqueued(session, each, call())
     const taking = Promise.all(asked.map(ask))
-    const kept = await session.keepAlive({ held: [], waiting: asked }, call())
+    // Core does not list tries: they have no position.
+    const waiting = asked.filter((_, index) => index % 2 === 1)
+    const kept = await session.keepAlive({ held: [], waiting }, call())
     assert(kept.kind === 'alive')
     assert.deepEqual(kept.lost, [])
     assert(Number(rig.rows().holders) < 2_500, 'most of them are still waiting')

@@ -206,7 +206,7 @@ export function prepareStatements(database: Database) {
     openNames: query<NameKey>(
       'UPDATE names SET closed_until = NULL WHERE closed_until <= ?1 RETURNING namespace, name',
     ),
-    /** What has become of waiters of this process. Those that are still queued are left out. */
+    /** The fate of waiters of this process. Those that are still queued are left out. */
     outcomes: query<{
       index: number
       alive: 0 | 1 | null

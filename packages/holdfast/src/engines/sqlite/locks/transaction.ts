@@ -128,7 +128,7 @@ export class Transaction implements Step<Owner> {
     this.sql.insertWaiter.run(...this.#columnsOf(owner, request), address, request.owner ?? null)
   }
 
-  /** What a holder and a waiter have in common. */
+  /** Columns that a holder and a waiter have in common. */
   #columnsOf({ namespace, id }: Owner, request: AcquireRequest) {
     const { name, attempt, mode, weight, capacity, lockDelayMs, note = null } = request
     return [namespace, name, attempt, id, mode, weight, capacity, lockDelayMs, this.nowMs, note] as const

@@ -26,7 +26,7 @@ export type Work<T> = (tx: Transaction) => T
 
 type WriterContext = Pick<Context, 'database' | 'sql' | 'clock' | 'random'>
 
-/** What one transaction takes on at most: it holds the write lock and the event loop for a few milliseconds then. */
+/** The most requests of one transaction: it holds the write lock and the event loop for a few milliseconds then. */
 const MAX_BATCH = 256
 /** Other processes' transactions are short: within this many tries, some 50 µs, most of them are over. */
 const TRIES_AT_ONCE = 4
@@ -69,7 +69,7 @@ export class Writer {
     return (await this.#fastLane.ask(work, call)).value as T
   }
 
-  /** What waits is refused now. */
+  /** Waiting requests are refused now. */
   close(): void {
     this.#closed = true
     this.#lane.resume()

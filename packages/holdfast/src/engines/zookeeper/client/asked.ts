@@ -1,6 +1,5 @@
 /** One request of a caller: not written yet, in flight, or settled. Its caller may give it up at any time. */
 import type { BackendUnavailableError, HoldfastError } from '../../../base/errors.ts'
-import type { Connection, Expected } from './connection.ts'
 import type { Reader } from './jute.ts'
 import {
   type AnyOp,
@@ -11,12 +10,13 @@ import {
   requestFrame,
   type Terms,
 } from './messages.ts'
+import type { Expected, MemberSocket } from './socket.ts'
 
 type Outcome<O extends AnyOp = AnyOp> = Reply<O> | HoldfastError
 
 export interface AskedTerms extends Pick<Terms, 'acl'> {
   readonly backend: string
-  /** What every answer tells of the session. */
+  /** Told of every answer, for the session. */
   readonly onAnswer: (zxid: bigint, error: number, outcome: Outcome) => void
 }
 
@@ -29,7 +29,7 @@ export class Asked<O extends AnyOp = AnyOp> implements Expected {
   isSettled = false
   xid = 0
   /** The connection that it was written to, when, and how many answers had come on it. */
-  sent: { readonly connection: Connection; readonly atMs: number; readonly answers: number } | undefined
+  sent: { readonly connection: MemberSocket; readonly atMs: number; readonly answers: number } | undefined
 
   /** `onReply`: for watches. It is called when the reply is read, before anything that comes after it is. */
   constructor(request: Request<O>, terms: AskedTerms, onReply?: (reply: Reply<O>) => void) {

@@ -12,9 +12,9 @@ import { ignore } from '../../../base/ignore.ts'
 import { SharedWork } from '../../../base/shared-work.ts'
 import { withLimit } from '../../../base/within.ts'
 import type { Call } from '../../../spi.ts'
-import type { ZooKeeperTls } from './connection.ts'
 import { unavailable } from './failures.ts'
 import { Session, type SessionTerms } from './session.ts'
+import type { ZooKeeperTls } from './socket.ts'
 
 export interface ZooKeeperClientOptions {
   /** `host:port`. */

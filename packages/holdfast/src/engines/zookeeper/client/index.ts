@@ -1,5 +1,4 @@
 export { ZooKeeperClient, type ZooKeeperClientOptions } from './client.ts'
-export type { ZooKeeperTls } from './connection.ts'
 export { ensembleFindings } from './findings.ts'
 export type {
   CreateMode,
@@ -15,4 +14,5 @@ export type {
   Stat,
 } from './messages.ts'
 export type { Prolonged, Replies, Session } from './session.ts'
+export type { ZooKeeperTls } from './socket.ts'
 export type { TreeWatcher, WatchTold } from './watches.ts'

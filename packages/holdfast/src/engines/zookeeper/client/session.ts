@@ -8,7 +8,7 @@
  *   any ──ConnectReply with time-out 0 or another id, or -112──▶ gone                             [#over]
  *   any ──drop──▶ closed
  *
- * What was not written waits for the next connection; what was written is unknown when its connection ends. A re-attachment never ends
+ * A request that was not written waits for the next connection; one that was is unknown when its connection ends. A re-attachment never ends
  * the session. Its one write has all that must come before other requests: credentials, pending watches, the requests of its caller.
  */
 import { cancelledCall, unlessStopped } from '../../../base/aborting.ts'
@@ -25,7 +25,6 @@ import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
 import { Asked, type AskedTerms } from './asked.ts'
-import { Connection, type ConnectionTerms, type Expected } from './connection.ts'
 import { SESSION_MOVED, unavailable } from './failures.ts'
 import {
   type AnyOp,
@@ -38,9 +37,10 @@ import {
   type Request,
   readConnect,
 } from './messages.ts'
+import { type Expected, MemberSocket, type SocketTerms } from './socket.ts'
 import { type TreeWatcher, Watches, type WatchTold } from './watches.ts'
 
-export interface SessionTerms extends ConnectionTerms {
+export interface SessionTerms extends SocketTerms {
   readonly hosts: readonly string[]
   readonly acl: 'creator' | 'open'
   /** `user:password`. */
@@ -93,7 +93,7 @@ export class Session {
   readonly #watches = new Watches()
   #state: 'living' | 'gone' | 'closed' = 'living'
   #member: number
-  #connection: Connection | undefined
+  #connection: MemberSocket | undefined
   /** The newest state that was seen. A member that is behind it does not attach the session. */
   #zxid = 0n
   #xid = 0
@@ -246,7 +246,7 @@ export class Session {
     return unavailable(this.#terms.backend, 'the session was closed', 'not-applied')
   }
 
-  #leaveIfSilent(connection: Connection, answers: number): void {
+  #leaveIfSilent(connection: MemberSocket, answers: number): void {
     if (!connection.isOpen || connection.answers > answers) return
     this.#member++
     connection.destroy(`${connection.host} was silent`)
@@ -276,7 +276,7 @@ export class Session {
     connection.write(Buffer.concat(this.#framesOf(leaving, connection)), leaving)
   }
 
-  #framesOf(leaving: readonly Asked[], connection: Connection): Buffer[] {
+  #framesOf(leaving: readonly Asked[], connection: MemberSocket): Buffer[] {
     const sent = { connection, atMs: this.#terms.clock.monotonicMs(), answers: connection.answers }
     this.#terms.counts.sent += leaving.length
     return leaving.map((asked) => {
@@ -325,7 +325,7 @@ export class Session {
     return null
   }
 
-  /** What waits was not sent. A session that lives by pings has no claims; after its time it is as good as gone. */
+  /** Waiting requests were not sent. A session that lives by pings has no claims; after its time it is as good as gone. */
   #unreachable(error: unknown): void {
     const { backend, clock } = this.#terms
     if (this.#connection?.isOpen) return
@@ -344,7 +344,7 @@ export class Session {
   ): Promise<Prolonged<R> | null> {
     const { backend, clock } = this.#terms
     const limitMs = this.id === 0n ? OPEN_LIMIT_MS : attachLimitMs(this.timeoutMs)
-    const connection = await Connection.open(host, this.#terms, limitMs)
+    const connection = await MemberSocket.open(host, this.#terms, limitMs)
     const isOver = () => call.cancelled || this.#state === 'closed'
     if (!isOver()) await this.#closeGate()
     if (isOver()) {
@@ -388,7 +388,7 @@ export class Session {
   }
 
   async #exchange<R extends readonly Request[]>(
-    connection: Connection,
+    connection: MemberSocket,
     requests: R,
   ): Promise<Prolonged<R> | null> {
     const { backend, clock, user } = this.#terms

@@ -1,6 +1,6 @@
 /**
  * The names of a namespace at ZooKeeper, as operators see them. A read begins with a write: a member that is cut off from the others goes on
- * answering reads and syncs, but no commit (T91). Writes are made on condition of what was read.
+ * answering reads and syncs, but no commit (T91, deposed leaders that answer). Writes are made on condition of what was read.
  */
 import { unescapeName } from '../../../base/names.ts'
 import { pageOf } from '../../../kit/backend-kit.ts'

@@ -8,7 +8,7 @@
  *   look       reads the names of the children. This connection has seen the own node, so it has seen every older one. What is older can
  *              only disappear, so "eligible" stays true, but for a changed capacity.
  *   confirm    after waiting, writes the own node, on condition that it was not written before. The grant is this write, so its token is not
- *              older than the wait (C54). A pause before it: the session may have ended, and the node with it. Lost answer: the next look
+ *              older than the wait (C54, tokens drawn at the grant). A pause before it: the session may have ended, and the node with it. Lost answer: the next look
  *              finds that the node was written. For permits the same transaction asks whether the capacity is the one that was seen; that
  *              none was changed, it asks by creating and deleting the node.
  *   release    names the path and the version of the grant, so it never hits a successor (G7). It writes into the container who has

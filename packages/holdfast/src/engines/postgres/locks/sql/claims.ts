@@ -184,7 +184,7 @@ BEGIN${begin(s)}
   RETURN v_rows;
 END $$;
 
--- What is left of a batch, one request after the other, with the names locked. p_released: names that waiters can have now.
+-- The rest of a batch, one request after the other, with the names locked. p_released: names that waiters can have now.
 CREATE OR REPLACE FUNCTION ${s}.settle(p_namespace text, p_channel text, p_released text[], p_requests ${s}.request[])
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -174,7 +174,7 @@ BEGIN
     OR EXISTS (SELECT FROM ${s}.waiters w WHERE w.session = z.no OFFSET 0));
 END $$;
 
--- What is new since the snapshot p_seen; with p_until, only what this snapshot sees; only events after p_xid and p_no. The first
+-- Events since the snapshot p_seen; with p_until, only what this snapshot sees; only events after p_xid and p_no. The first
 -- row is 'now', with the present snapshot in name. No row: the log does not have all that is new.
 CREATE OR REPLACE FUNCTION ${s}.read_events(
   p_namespace text, p_log uuid, p_seen xid8[], p_until xid8[], p_xid xid8, p_no bigint, p_limit integer)

@@ -38,13 +38,13 @@ BEGIN
     RAISE EXCEPTION 'holdfast needs the isolation level READ COMMITTED, and this transaction has %',
       upper(current_setting('transaction_isolation')) USING ERRCODE = 'HF001';
   END IF;
-  -- What was granted must not be undone by a crash of the server (T68, tokens lost in a crash).
+  -- A grant must not be undone by a crash of the server (T68, tokens lost in a crash).
   IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
 END $$;
 
--- What this transaction does must not be undone by a crash.
+-- This transaction must not be undone by a crash.
 CREATE OR REPLACE FUNCTION ${s}.must_last() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('holdfast.must_last', 'yes', true);

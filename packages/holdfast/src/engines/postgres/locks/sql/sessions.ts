@@ -89,7 +89,7 @@ BEGIN
   SELECT 'lost', d.name, d.attempt, m.detail, CASE
     WHEN m.attempt IS NOT NULL THEN 'force-released'
     WHEN d.is_unlisted THEN 'deleted'
-    -- What the claim weighed is gone with it; no claim weighs less than 1.
+    -- Its weight went with the claim; no claim weighs less than 1.
     WHEN (SELECT sum(h.weight) + 1 > min(h.capacity) FROM ${s}.holders h
       WHERE h.namespace = p_namespace AND h.name = d.name) THEN 'taken-over'
     ELSE 'deleted' END

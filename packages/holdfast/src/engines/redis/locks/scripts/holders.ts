@@ -105,7 +105,7 @@ export const holders = `
     end
   end
 
-  -- What is rare must outlive everything that it describes; with data it stays.
+  -- The state must outlive everything that it describes; with data it stays.
   function lib.keep(n, ms)
     if n.data then return end
     -- A quarter more, so that not every newcomer has to prolong it.
@@ -156,7 +156,7 @@ export const holders = `
     lib.keep(n, left)
   end
 
-  -- What is stored of one of several holders, and when its time ends. An attempt that is not in the set of times holds
+  -- The record of one of several holders, and when its time ends. An attempt that is not in the set of times holds
   -- nothing, whatever else is left of it.
   function lib.record(n, who)
     local ends = n.kind == 'several' and call('ZSCORE', n.holders, who)
@@ -164,12 +164,12 @@ export const holders = `
     return call('HGET', n.state, 'h:' .. who), tonumber(ends)
   end
 
-  -- What tells a foreign holder from the next one; of a key of another type there is nothing.
+  -- A digest tells a foreign holder from the next one; of a key of another type there is nothing.
   function lib.digest(n)
     return n.kind == 'foreign' and type(n.value) == 'string' and redis.sha1hex(n.value) or ''
   end
 
-  -- What it holds, if it does: what the grant is known by, and how much of its time is left.
+  -- Its grant, if it holds: the id of the grant, and how much of its time is left.
   function lib.holding(n, who)
     if n.kind == 'exclusive' and n.who == who then
       local token, at = match(n.value, '|(%d*)|([^|]+)$', -40)
@@ -178,7 +178,7 @@ export const holders = `
     local record, ends = lib.record(n, who)
     if not record then return nil end
     local token, at = match(record, '^%d+|[^|]*|(%d*)|(%d+)|')
-    -- What cannot be read is neither held nor lost.
+    -- A record that cannot be read is neither held nor lost.
     if not at then error('what is stored of a holder of ' .. n.lock .. ' cannot be read') end
     return is_fenced and token or at, ends - nowMs
   end

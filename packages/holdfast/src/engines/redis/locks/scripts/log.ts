@@ -1,6 +1,6 @@
 import { KEPT_EVENTS } from '../../../../kit/follow-log.ts'
 
-/** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `watching.ts`. */
+/** Lua: how a step tells watchers of what it does. Part of `library.ts`; the layout is in `event-log.ts`. */
 export const log = `
   local watched, has_woken
 
@@ -23,7 +23,7 @@ export const log = `
     has_woken = true
   end
 
-  -- What is told of a holder: token, body, and when it was granted.
+  -- A holder as watchers are told of it: token, body, and when it was granted.
   function lib.shown(n, who)
     if n.kind == 'exclusive' and n.who == who then
       local body, token, at = match(n.value, '^hf1|[^|]+|[^|]+|(.*)|(%d*)|([^|]+)$')

@@ -1,7 +1,7 @@
 /**
  * The prelude of every script about names: the server's time and the tokens, both looked at only when they are needed.
  *
- * ARGV[1], the setting, is one digit, followed by the key that exists while the namespace is watched (watching.ts); on a Redis
+ * ARGV[1], the setting, is one digit, followed by the key that exists while the namespace is watched (event-log.ts); on a Redis
  * Cluster by nothing. The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last
  * of KEYS), and on a Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the
  * server's time in microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as

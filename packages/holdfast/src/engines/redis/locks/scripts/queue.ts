@@ -145,7 +145,7 @@ export const queue = `
     end
   end
 
-  -- What a waiter is told: whether it is the first, when something can happen, and whether a foreign client holds.
+  -- The answer to a waiter: whether it is the first, when something can happen, and whether a foreign client holds.
   function lib.tell(n, w)
     if n.unusable then return n.unusable end
     local is_head = lib.head(n) == w
@@ -161,7 +161,7 @@ export const queue = `
     local last = lib.head(n) and call('ZREVRANGE', n.queue, 0, 0, 'WITHSCORES')[2]
     if not last then
       call('HSET', n.state, 'cap', capacity)
-      -- What is left there has no records.
+      -- The rest of the queue has no records.
       call('DEL', n.queue)
       n.first = w
     end

@@ -22,20 +22,28 @@ import { requests } from './requests.ts'
 export type ShortScripts = Readonly<Record<'acquire' | 'held', RedisScript>>
 
 /** Lua: draws a token if the last one is before it. A time in microseconds has 16 digits, so texts can be compared. */
-const drawToken = (mark: string, expiry: string) => `
+const drawToken = (read: string, otherwise: string, write: string) => `
   local us = time[2]
   if #us < 6 then us = string.sub('00000' .. us, -6) end
   token = time[1] .. us
-  local last = token > '${LARGEST_ENGINE_TOKEN}' and {} or call('SET', ${mark}, token, 'GET'${expiry})
+  local last = token > '${LARGEST_ENGINE_TOKEN}' and {} or ${read}
   if last and (type(last) ~= 'string' or #last ~= 16 or last >= token or string.find(last, '%D')) then
-    if type(last) == 'string' then call('SET', ${mark}, last${expiry}) end
-    token = nil
-  end`
+    token = nil${otherwise}
+  end${write}`
 
 const tokens: Readonly<Record<TokenSource, string>> = {
   0: '',
-  1: drawToken('KEYS[2]', ''),
-  2: drawToken("lock .. ':t'", ", 'PX', 86400000"),
+  1: drawToken(
+    "call('SET', KEYS[2], token, 'GET')",
+    "\n    if type(last) == 'string' then call('SET', KEYS[2], last) end",
+    '',
+  ),
+  // A mark that is refused keeps the rest of its time, which `SET` would overwrite.
+  2: drawToken(
+    "call('GET', lock .. ':t')",
+    '',
+    "\n  if token and call('SET', lock .. ':t', token, 'PX', 86400000).err then token = nil end",
+  ),
   3: '',
 }
 

@@ -205,7 +205,7 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     return this.#queue.run(prepared, { signal })
   }
 
-  /** What is committed must survive a power cut, before any rename does. */
+  /** The mark must survive a power cut, before any rename does. */
   async #prepare(signal: AbortSignal | undefined): Promise<void> {
     const terms = this.#terms(signal)
     await whileBusy(terms, () => prepare(this.#database, 'PRAGMA journal_mode = WAL').get())

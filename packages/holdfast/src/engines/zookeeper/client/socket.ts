@@ -21,7 +21,7 @@ export interface ZooKeeperTls extends Pick<SecureContextOptions, 'ca' | 'cert' |
   readonly servername?: string
 }
 
-/** What will be answered. */
+/** A request that will be answered. */
 export interface Expected {
   /** Null: a ConnectRequest, whose answer has no head. */
   readonly xid: number | null
@@ -31,7 +31,7 @@ export interface Expected {
   lost(error: BackendUnavailableError): void
 }
 
-export interface ConnectionTerms {
+export interface SocketTerms {
   readonly backend: string
   readonly clock: Clock
   readonly tls: ZooKeeperTls | undefined
@@ -47,9 +47,9 @@ const ANSWER_LIMIT_MS = 20_000
 
 const head: FrameHead = { bytes: 4, lengthOf: (bytes, at) => bytes.readUInt32BE(at) }
 
-export class Connection {
+export class MemberSocket {
   readonly host: string
-  readonly #terms: ConnectionTerms
+  readonly #terms: SocketTerms
   readonly #socket: Socket
   readonly #frames = new Frames(head)
   readonly #expected: Expected[] = []
@@ -60,7 +60,7 @@ export class Connection {
   /** Grows with every answer. */
   answers = 0
 
-  private constructor(host: string, socket: Socket, terms: ConnectionTerms) {
+  private constructor(host: string, socket: Socket, terms: SocketTerms) {
     this.host = host
     this.#terms = terms
     this.#socket = socket
@@ -70,7 +70,7 @@ export class Connection {
   }
 
   /** Nothing is sent yet. It settles within the limit, and rejects as `not-applied`. */
-  static open(host: string, terms: ConnectionTerms, limitMs: number): Promise<Connection> {
+  static open(host: string, terms: SocketTerms, limitMs: number): Promise<MemberSocket> {
     const { backend, clock, tls } = terms
     const [, name = host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(host) ?? []
     const address = { host: name, port: Number(port) }
@@ -89,7 +89,7 @@ export class Connection {
       socket.once(tls === undefined ? 'connect' : 'secureConnect', () => {
         timer.cancel()
         socket.off('error', fail).off('close', onClose)
-        resolve(new Connection(host, socket, terms))
+        resolve(new MemberSocket(host, socket, terms))
       })
     })
   }

@@ -5,7 +5,7 @@ import { defaults } from '../base/defaults.ts'
 import { memory } from '../engines/memory/index.ts'
 import type { Backend, HolderState, NameState, WaiterState, WatchEvent } from '../spi.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { watchByListing } from './watching.ts'
+import { watchByListing } from './watch-by-listing.ts'
 
 const holder = (id: string, token: bigint | null = 1n): HolderState => ({
   id,
