@@ -217,9 +217,12 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (own?.key !== key || String(own.token) !== record.token) return false
     const [path, data] = [this.#keys.of(name, 'data'), JSON.stringify(record)]
     const isHeld: Part = { op: 'check', path: key, version: own.version }
-    const written = await this.#batches.commit(name, () => [isHeld, { op: 'setData', path, data }], call)
-    if (written.ok || written.part !== 1) return written.ok
-    return (await this.#batches.commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
+    // Another holder may create the cell, and an operator may delete it, in between.
+    for (let isThere = true; ; isThere = !isThere) {
+      const write: Part = { op: isThere ? 'setData' : 'create', path, data }
+      const written = await this.#batches.commit(name, () => [isHeld, write], call)
+      if (written.ok || written.part !== 1) return written.ok
+    }
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
