@@ -163,12 +163,9 @@ describe.runIf(wanted('consul'))('Consul', { timeout: 120_000 }, () => {
       expect(second?.created).toBeGreaterThan(first?.modified ?? 0n)
     })
 
-    test('without our flags is refused', async () => {
+    test('without our flags is foreign, and its value is not looked at', async () => {
       await fetchJson(`${cluster.members[0]?.url}/v1/kv/${fresh()}`, { method: 'PUT', body: 'foreign' })
-      await expect(transact(consul.tree(key))).rejects.toMatchObject({
-        code: 'UNSUPPORTED',
-        message: expect.stringContaining(key),
-      })
+      expect(await applied(consul.tree(key))).toMatchObject([{ key, isForeign: true, value: '' }])
     })
   })
 

@@ -110,6 +110,43 @@ describe.runIf(wanted('consul'))('the queue', () => {
     }
   })
 
+  test('G1 G12 a key that is not ours closes its own name: joins are told, and nothing of them is left; others that join with them are granted', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('held'))
+    const root = (await rig.operator.keys()).find(({ Key }) => Key.includes('/c/'))?.Key.split('held/')[0]
+    for (const key of ['x/foo', 'held/delay/foo', 'late/data']) await rig.operator.put(`kv/${root}${key}`)
+    const [refused, granted] = [request('x'), request('y')].map((asked) => session.tryAcquire(asked, call()))
+    await expect(refused).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('/n/x/foo'),
+    })
+    expect((await granted)?.kind).toBe('granted')
+    const keysOf = async (name: string) =>
+      (await rig.operator.keys()).filter(({ Key }) => Key.includes(`/n/${name}/`)).map(({ Key }) => Key)
+    expect(await keysOf('x')).toEqual([`${root}x/foo`])
+    // Who holds already goes on, and so do operators.
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({ lost: [] })
+    const names = (await backend.list('', { limit: 10 }, call())).items.map(({ name }) => name)
+    expect(names).toEqual(['held', 'late', 'x', 'y'])
+    expect((await backend.inspect('late', call()))?.data).toBe(undefined)
+    await release(session, held)
+    expect(await keysOf('held')).toEqual([`${root}held/delay/foo`])
+    await rig.operator.deleteKey(`${root}x/foo`)
+    await take(session, request('x'))
+    // It may have replaced a claim, whose holder learns it.
+    const lost = await take(session, request('lost'))
+    const replaced = `${root}lost/c/${lost.attempt}`
+    await rig.operator.put(`kv/${replaced}`)
+    const next = await openSession(backend)
+    await expect(next.tryAcquire(request('lost'), call())).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    expect(await session.keepAlive({ held: [lost], waiting: [] }, call())).toMatchObject({
+      kind: 'alive',
+      lost: [{ attempt: lost.attempt, reason: 'deleted' }],
+    })
+    await Promise.all([session.close(call()), next.close(call())])
+  })
+
   test('T81 T73 marks of abandoned attempts go when nothing of these attempts can be under way, so keep-alives do not grow with them', async () => {
     let aheadMs = 0
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
