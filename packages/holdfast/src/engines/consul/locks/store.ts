@@ -307,7 +307,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const { client, keys } = this.#connection
     const { id, key, record } = this.#session
     const before = this.#verified
-    // The second session first: its lock-delay must not begin before the first session is over.
+    // The second session first: if this process dies between the two, the lock-delay begins later, not earlier.
     const delay = record.delay === undefined || (await consul.renewSession(client, record.delay, call))
     const renewedBy = await consul.renewSession(client, id, call)
     const own = [key, keys.attempt(id), ...held.map((claim) => this.#key(claim))]
