@@ -58,8 +58,8 @@ describe.runIf(wanted('consul'))('belief on three servers', () => {
     const attaching = opened.map(async ({ handle }, index) =>
       keep(await after.attachSession(handle, limitedCall(15_000)), index),
     )
-    const outcomes = [...(await kept), ...(await Promise.allSettled(attaching))]
-    for (const outcome of outcomes)
+    const outcomes = await Promise.all([kept, Promise.allSettled(attaching)])
+    for (const outcome of outcomes.flat())
       if (outcome.status === 'rejected')
         expect(isHoldfastError(outcome.reason, 'BACKEND_UNAVAILABLE'), `${outcome.reason}`).toBe(true)
       else if (outcome.value?.kind === 'alive')
