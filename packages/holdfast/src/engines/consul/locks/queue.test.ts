@@ -1,4 +1,4 @@
-/** The queue of a name on a real Consul: who is granted, what it costs, and what operators do to it. */
+/** The queue of a name on a real Consul: who is granted, what it costs, and what operators do to it. On one server, but where many wait. */
 import { readFileSync } from 'node:fs'
 import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -287,8 +287,9 @@ describe.runIf(wanted('consul'))('the queue', () => {
   })
 
   test('T89 500 wait on one name and 300 names are waited for: few connections, also at the server, and also after all have cancelled', async () => {
-    const [member] = rig.cluster.members as readonly [Server]
-    const backend = await rig.backend()
+    await using three = await Rig.start({ members: 3 })
+    const [member] = three.cluster.members as readonly [Server]
+    const backend = await three.backend()
     const [holder, session] = [await openSession(backend), await openSession(backend)]
     const names = Array.from({ length: 300 }, (_, index) => `name ${index}`)
     const held = await Promise.all(['one', ...names].map((name) => take(holder, request(name))))
