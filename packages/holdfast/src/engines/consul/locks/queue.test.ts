@@ -188,6 +188,33 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await successor.close(call())
   })
 
+  test('T23 a tombstone closes its name until the lock-delay is over; then inspect, list and the first contact of a process take it away', async () => {
+    const backend = await rig.backend()
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 1_000 })
+    const names = ['inspected', 'listed', 'contacted']
+    for (const name of names) await take(dying, request(name))
+    const left = async () =>
+      (await rig.operator.keys())
+        .filter(({ Key }) => Key.includes('/delay/'))
+        .map(({ Key }) => Key.split('/')[4])
+    const looks = [
+      () => backend.inspect('inspected', call()),
+      () => backend.list('listed', { limit: 10 }, call()),
+      () => rig.backend(),
+    ]
+    const sessions = new Set((await rig.operator.keys()).map(({ Session }) => Session))
+    for (const session of sessions)
+      if (session !== undefined) await rig.operator.put(`session/destroy/${session}`)
+    for (const look of looks) await look()
+    expect((await left()).toSorted()).toEqual(names.toSorted())
+    expect(await backend.inspect('inspected', call())).toMatchObject({ holders: [], waiters: [] })
+    await waitFor('it is over', async () => (await backend.inspect('inspected', call())) === null || null)
+    for (const look of looks) {
+      await look()
+      expect((await left()).toSorted()).toEqual(names.slice(looks.indexOf(look) + 1).toSorted())
+    }
+  })
+
   test('a keep-alive of 1,000 leases is a renewal and 16 reads', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
