@@ -54,12 +54,12 @@ describe('live events', () => {
     const live = new LiveEvents(new Lifetime('test', clock), clock, source)
     const call = new Cancellation()
     const told: string[] = []
+    const startMs = clock.monotonicMs()
     const watching = (async () => {
       for await (const { kind } of live.watch('', undefined, call))
         told.push(`${kind} ${clock.monotonicMs() - startMs}`)
     })()
     await clock.settle()
-    const startMs = clock.monotonicMs()
     for (let times = 0; times < 7; times++) {
       live.missed()
       await clock.advance(300)
