@@ -215,6 +215,19 @@ describe.runIf(wanted('consul'))('the queue', () => {
     }
   })
 
+  test('G6 no session of ours is left when sessions were closed, also with a lock-delay, and when a name that was kept closed is open', async () => {
+    const backend = await rig.backend()
+    const sessions = [await openSession(backend), await openSession(backend, 30_000, { lockDelayMs: 60_000 })]
+    const [plain, delayed] = sessions as [Session, Session]
+    await take(delayed, request('held'))
+    await plain.release(await take(plain, request('x')), { keepForMs: 100 }, call())
+    // The second one of the lock-delay, and that of the closed name.
+    expect((await rig.operator.sessions()).length).toBeGreaterThanOrEqual(4)
+    await Promise.all(sessions.map((session) => session.close(call())))
+    await waitFor('none is left', async () => (await rig.operator.sessions()).length === 0 || null)
+    expect(await rig.operator.keys('holdfast/1/rig')).toMatchObject([{ Key: expect.stringMatching(/\/id$/) }])
+  })
+
   test('a keep-alive of 1,000 leases is a renewal and 16 reads', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
