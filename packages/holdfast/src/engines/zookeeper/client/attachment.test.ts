@@ -265,12 +265,18 @@ describe('an attachment', () => {
       ['no rights', -102, 'UNSUPPORTED'],
       ['an ACL that is not valid', -114, 'UNSUPPORTED'],
       ['unknown to the server', -6, 'UNSUPPORTED'],
+      ['SASL is required', -124, 'UNSUPPORTED'],
       ['a failure of the server', -1, 'unknown'],
       ['a number that nobody knows', -77, 'unknown'],
     ])('%s (%i) is %s', async (_what, error, expected) => {
       const session = await answeredWith(error)
       expect(await outcome(session.ask(write, call()))).toBe(expected)
       expect(await session.ask({ op: 'exists', path: '/a' }, call())).toMatchObject({ ok: true })
+    })
+
+    test('SASL is required: it is refused by name, with what to use instead', async () => {
+      const asked = (await answeredWith(-124)).ask(write, call())
+      await expect(asked).rejects.toThrow(/requires SASL, which Holdfast does not speak\. Use a user name/)
     })
 
     test('after a session moved, requests go on over another connection', async () => {

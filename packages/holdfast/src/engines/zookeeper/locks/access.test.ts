@@ -91,7 +91,7 @@ describe.runIf(wanted('zookeeper'))('access', () => {
   })
 
   test('a parameter of the URL that is wrong is refused', async () => {
-    for (const query of ['acl=nobody', 'ca=file.pem', 'password=x'])
+    for (const query of ['acl=nobody', 'ca=file.pem', 'password=x', 'sasl=kerberos'])
       await expect(openLocker(`zookeeper://${host}?${query}`)).rejects.toMatchObject({
         code: 'INVALID_ARGUMENT',
       })
