@@ -217,7 +217,10 @@ describe.runIf(wanted('consul'))('the queue', () => {
 
   test('G6 no session of ours is left when sessions were closed, also with a lock-delay, and when a name that was kept closed is open', async () => {
     const backend = await rig.backend()
-    const sessions = [await openSession(backend), await openSession(backend, 600_000, { lockDelayMs: 60_000 })]
+    const sessions = [
+      await openSession(backend),
+      await openSession(backend, 600_000, { lockDelayMs: 60_000 }),
+    ]
     const [plain, delayed] = sessions as [Session, Session]
     await take(delayed, request('held'))
     await plain.release(await take(plain, request('x')), { keepForMs: 100 }, call())
