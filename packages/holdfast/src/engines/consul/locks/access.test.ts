@@ -104,12 +104,15 @@ describe.runIf(wanted('consul'))('access', () => {
       expect(new Set(codes)).toEqual(new Set(['HOLDFAST_CONSUL_UNREADABLE']))
     })
 
-    test('the diagnosis names a small cluster and a low limit of connections', async () => {
-      const backend = await rig.backend({ token: root })
-      const codes = (await backend.diagnose(call())).map(({ code }) => code)
-      expect(new Set(codes)).toEqual(
-        new Set(['HOLDFAST_CONSUL_FEW_SERVERS', 'HOLDFAST_CONSUL_FEW_CONNECTIONS']),
-      )
+    test('the diagnosis names a small cluster and a low limit of connections, with the rights of the page', async () => {
+      const rules = 'agent_prefix "" { policy = "read" } operator = "read" key_prefix "" { policy = "write" }'
+      const secret = await tokenWith('diagnosis', `${rules} ${sessions}`)
+      for (const token of [root, secret]) {
+        const codes = (await (await rig.backend({ token })).diagnose(call())).map(({ code }) => code)
+        expect(new Set(codes)).toEqual(
+          new Set(['HOLDFAST_CONSUL_FEW_SERVERS', 'HOLDFAST_CONSUL_FEW_CONNECTIONS']),
+        )
+      }
     })
 
     test.each([

@@ -231,6 +231,27 @@ describe.runIf(wanted('consul'))('the queue', () => {
     expect(await rig.operator.keys('holdfast/1/rig')).toMatchObject([{ Key: expect.stringMatching(/\/id$/) }])
   })
 
+  test('G12 a resize while more than 60 sessions use the name, and a lock-delay of more than 60 s, are refused with a sentence', async () => {
+    const backend = await rig.backend()
+    const asked = openSession(backend, 30_000, { lockDelayMs: 60_001 })
+    await expect(asked).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('60000 ms'),
+    })
+    const sessions = await Promise.all(Array.from({ length: 61 }, () => openSession(backend)))
+    const held = await Promise.all(sessions.map((session) => take(session, permits('pool', 1, 100))))
+    const resize = () => {
+      const its = Object.assign(limitedCall(10_000), { notAfterMs: backend.clock.wallMs() + 10_000 })
+      return backend.resize('pool', { from: 100, to: 70 }, its)
+    }
+    await expect(resize()).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('60 sessions'),
+    })
+    await release(sessions[0] as Session, held[0] as Grant)
+    expect(await resize()).toBe('resized')
+  })
+
   test('a keep-alive of 1,000 leases is a renewal and 16 reads', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
