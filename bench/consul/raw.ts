@@ -49,7 +49,10 @@ export function rawConsul(hosts: readonly string[]): Taker {
   }
 }
 
-/** Delete, blocking query, one check-and-set of the next: the line is an array in this process. */
+/**
+ * Delete, blocking query, one check-and-set of the next. A waiter locks a key of its own when it comes, as ZooKeeper's floor creates a
+ * node; who is next is known in this process.
+ */
 export function pollFloor(hosts: readonly string[]): Taker {
   return {
     name: 'poll floor',
@@ -58,29 +61,35 @@ export function pollFloor(hosts: readonly string[]): Taker {
       const end = new AbortController()
       const transact = (...operations: readonly consul.Operation[]) =>
         client.transact(operations, neverCancelled)
-      const waiting: (() => void)[] = []
-      let isHeld = false
-      await transact(consul.lock('floor/next', '0', session))
+      const waiting: { readonly key: string; readonly go: () => void }[] = []
+      let held: string | undefined
+      let isOver = false
+      let taken = 0
+      // So that there is always something to poll.
+      await transact(consul.lock('floor/stays', '', session))
       const polling = (async () => {
         let index = 0n
-        let wasThere = false
         while (!end.signal.aborted) {
           const polled = await consul.pollTree(client, 'floor/', index, end.signal).catch(() => null)
           if (polled === null) continue
           index = polled.index
-          const isThere = polled.keys.has('floor/held')
-          if (wasThere && !isThere) waiting.shift()?.()
-          wasThere = isThere
+          if (!isOver || held === undefined || polled.keys.has(held)) continue
+          isOver = false
+          const next = waiting.shift()
+          held = next?.key
+          next?.go()
         }
       })()
       return {
         async take() {
-          if (isHeld) await new Promise<void>((resolve) => waiting.push(resolve))
-          isHeld = true
-          await transact(consul.lock('floor/held', '', session))
+          const key = `floor/${++taken}`
+          const { entries } = await transact(consul.lock(key, '', session))
+          if (held === undefined) held = key
+          else await new Promise<void>((go) => waiting.push({ key, go }))
+          await transact(consul.cas(key, 'granted', entries?.[0]?.modified ?? 0n))
           return async () => {
-            if (waiting.length === 0) isHeld = false
-            await transact(consul.remove('floor/held'))
+            isOver = true
+            await transact(consul.remove(key))
           }
         },
         async close() {

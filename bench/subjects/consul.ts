@@ -18,7 +18,7 @@ export function subject({ urls, namespace }: Place): Subject {
       waiters: 30,
       holdMs: 1,
       floor:
-        'The floor is a delete, the answer of a blocking query, and one lock of the next in a line that the client keeps',
+        'The floor is a delete, the answer of a blocking query, and one check-and-set of the next. Each waiter locks a key when it comes; who is next is known in the client',
       takers: [pollFloor(urls), holdfastConsul(urls, namespace)],
     },
   }

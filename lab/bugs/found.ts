@@ -79,4 +79,22 @@ export const found: readonly FoundBug[] = [
     shownBy: 'seeds 141, 225; locker/unresolved.test.ts',
     state: 'fixed: the end of the session cancels the timer',
   },
+  {
+    what: 'On ZooKeeper, of two who left the first data of a name at once (two calls of one holder, or two that share it), one was told that it held the name no more, and core ended its lease: both had found no data cell, and the second creation was refused (G13).',
+    where: 'engines/zookeeper/locks/store.ts, putData',
+    shownBy: 'C252 of describeBackend',
+    state: 'fixed: when the cell is there by then, it is written again',
+  },
+  {
+    what: 'On Consul, a key of others below one name made every join of the same transaction fail as if nothing had been done. The claims stayed, and kept names closed that nobody had touched, until the next keep-alive (G11).',
+    where: 'engines/consul/client/messages.ts, entryOf',
+    shownBy: 'engines/consul/locks/queue.test.ts (a key that is not ours)',
+    state: 'fixed: such a key closes its own name, and the claim of who wants that name is withdrawn',
+  },
+  {
+    what: 'On ZooKeeper, each acquire that was refused because the epoch no longer fits into tokens left a claim until the next keep-alive.',
+    where: 'engines/zookeeper/locks/store.ts, tokenOf',
+    shownBy: 'engines/zookeeper/locks/epochs.test.ts',
+    state: 'fixed: the claim is withdrawn before the error is told',
+  },
 ]

@@ -184,6 +184,20 @@ export const showingBugs: readonly BackendBug[] = [
       return 'stored'
     },
   })),
+  broken('a holder that leaves data beside another has lost the name', 'C252', () => {
+    const writing = new Set<string>()
+    return (backend) =>
+      replace(backend, {
+        session: (inner) => ({
+          async setData(claim, data, call) {
+            if (writing.has(claim.name)) return 'not-held'
+            writing.add(claim.name)
+            const stored = inner.setData?.(claim, data, call) ?? Promise.reject(new TypeError('no data'))
+            return stored.finally(() => writing.delete(claim.name))
+          },
+        }),
+      })
+  }),
   brokenBackend('nothing is ever forgotten', 'C48 C137 C138', () => ({ forget: async () => 'changed' })),
   broken('calls are made although their caller has gone', 'C173 C174 C175', () => (backend) => {
     const ignoring =

@@ -13,7 +13,7 @@ export const zooKeeperBugs: readonly SourceBug[] = [
     edits: [
       {
         file,
-        find: 'const token = tokenOf(container.stat.mzxid, committed.position)',
+        find: 'const token = await this.#tokenOf(container.stat, committed, request, claim.path, call)',
         replaceBy: 'const token = path.order + 1n',
       },
     ],
@@ -25,8 +25,9 @@ export const zooKeeperBugs: readonly SourceBug[] = [
     edits: [
       {
         file,
-        find: 'const token = tokenOf(stat.mzxid, committed.position)',
-        replaceBy: 'const token = tokenOf(stat.czxid, committed.position)',
+        find: 'const token = await this.#tokenOf(stat, committed, request, key, call)',
+        replaceBy:
+          'const token = await this.#tokenOf({ ...stat, mzxid: stat.czxid }, committed, request, key, call)',
       },
     ],
     foundBy: noticedBy('S9'),
@@ -90,5 +91,13 @@ export const zooKeeperBugs: readonly SourceBug[] = [
       },
     ],
     foundBy: noticedBy('M10', 'engines/zookeeper/locks/cluster.test.ts'),
+  },
+  {
+    id: 'G10-zookeeper-overdue',
+    what: 'a waiter whose session nobody keeps alive looks when it is woken, which prolongs the session',
+    edits: [
+      { file, find: 'return since === null || elapsedMs(', replaceBy: 'return since === null && elapsedMs(' },
+    ],
+    foundBy: noticedBy('whose keep-alive is overdue', 'engines/zookeeper/locks/queue.test.ts'),
   },
 ]

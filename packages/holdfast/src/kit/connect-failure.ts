@@ -78,6 +78,8 @@ export function connectionFailure(
     { start: `Start ${name}`, ports },
   )
   if (known !== undefined) return known
+  if (/ALERT.*CERT/.test(code ?? ''))
+    return `${host} requires a certificate of the client that it accepts: ${message}. Give \`cert\` and \`key\`. ${ports}`
   if (isConnected && isSecure)
     return `${host} has accepted TLS, but does not speak ${protocol}: ${message}. It may require a certificate of the client: give \`cert\` and \`key\`. ${ports}`
   if (isConnected && what === 'silent')

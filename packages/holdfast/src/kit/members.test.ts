@@ -71,6 +71,24 @@ describe('the members of a cluster', () => {
     expect((await members.connected(callWith())).host).toBe('a')
   })
 
+  test('T98 a member that was silent is passed over for a while, so an election does not wait for it, unless there is no other', async () => {
+    const stopped = new Set(['a'])
+    open = (host) => {
+      if (stopped.has(host)) clock.block(1_000)
+      return Promise.reject(new Error('no leader'))
+    }
+    const round = async () => {
+      opened.length = 0
+      await expect(members.connected(callWith())).rejects.toThrow('no leader')
+      return opened.toSorted().join('')
+    }
+    expect([await round(), await round(), await round()]).toEqual(['abc', 'bc', 'bc'])
+    await clock.advance(3_000)
+    expect(await round()).toBe('abc')
+    stopped.add('b').add('c')
+    expect([await round(), await round()]).toEqual(['bc', 'abc'])
+  })
+
   test.each([2, 4, 6])('T101 %i failures that arrive together move on once', async (count) => {
     const together = Promise.withResolvers<void>()
     const asked = Array.from({ length: count }, () =>

@@ -53,6 +53,8 @@ export interface Silence {
 
 /** A request that was given up after so long without any answer on its connection says something about the connection. */
 const STUCK_AFTER_MS = 500
+/** A member that was silent for so long is passed over for a while: in an election the others are asked again and again, and answer at once. */
+const PASSED_OVER_MS = 3_000
 
 export class Members<C extends MemberConnection> {
   readonly #options: MembersOptions<C>
@@ -61,6 +63,8 @@ export class Members<C extends MemberConnection> {
   #connecting: Promise<C> | undefined
   /** The one to which `#connecting` has led. */
   #current: C | undefined
+  /** Until when a member that was silent is passed over. */
+  readonly #silent = new Map<string, number>()
   /** Connections that were left while something was in flight on them. */
   readonly #left = new Set<C>()
   #isClosed = false
@@ -167,17 +171,28 @@ export class Members<C extends MemberConnection> {
     for (const left of this.#left) left.destroy()
   }
 
+  /** Each member once, but for those that were silent lately, if there are others. */
   async #connect(): Promise<C> {
-    const { hosts, open } = this.#options
-    for (let tries = 1; ; tries++) {
+    const { hosts, clock, open } = this.#options
+    const all = hosts.map((_, index) => (this.#next + index) % hosts.length)
+    const isAwake = (index: number) => clock.monotonicMs() >= (this.#silent.get(hosts[index] ?? '') ?? 0)
+    const awake = all.filter(isAwake)
+    let failure: unknown
+    for (const index of awake.length > 0 ? awake : all) {
+      const [host = '', startMs] = [hosts[index], clock.monotonicMs()]
+      this.#next = index
       try {
-        this.#current = await open(hosts[this.#next % hosts.length] ?? '')
+        this.#current = await open(host)
         if (this.#isClosed) this.#current.destroy()
         return this.#current
       } catch (error) {
-        this.#next++
-        if (tries >= hosts.length || this.#isClosed) throw error
+        failure = error
+        const nowMs = clock.monotonicMs()
+        if (nowMs - startMs >= STUCK_AFTER_MS) this.#silent.set(host, nowMs + PASSED_OVER_MS)
+        if (this.#isClosed) break
       }
     }
+    this.#next++
+    throw failure
   }
 }

@@ -118,6 +118,41 @@ export const memberCases = clusterTopic('members of a cluster', [
   inFlight('M13', 'pause'),
   inFlight('M21', 'kill'),
   {
+    rule: 'M22',
+    title: 'G8 G10 the leader is killed while 500 wait: they are granted in their order',
+    async play(stage) {
+      const leader = await stage.world.leader()
+      const holder = stage.locker(await stage.beginningAt(leader))
+      const locker = stage.locker(await stage.beginningAt(leader))
+      const held = await holder.acquire('x')
+      const end = new AbortController()
+      const order: string[] = []
+      const tokens = [held.fence.token]
+      const waiting = Array.from({ length: 500 }, async () => {
+        const lease = await locker.acquire('x', { signal: end.signal })
+        order.push(lease.id)
+        tokens.push(lease.fence.token)
+        await lease.release()
+      })
+      const settled = Promise.allSettled(waiting)
+      const queue = await stage.until('all wait', async () => {
+        const waiters = (await stage.inspect('x'))?.waiters ?? []
+        return waiters.length === 500 && waiters.map(({ id }) => id)
+      })
+      await leader.kill()
+      await held.release()
+      await stage.until('many have been granted', () => order.length >= 40)
+      assert.deepEqual(order, queue.slice(0, order.length))
+      assert.deepEqual(
+        tokens,
+        tokens.toSorted((a, b) => (a < b ? -1 : 1)),
+      )
+      end.abort()
+      await settled
+      await Promise.all([holder.close(), locker.close()])
+    },
+  },
+  {
     rule: 'M14',
     title:
       'G10 a follower is cut off from its leader while a waiter is on it: the waiter goes to another member',

@@ -1,6 +1,11 @@
 /** The clients of one world: closed together, and with answers that can be made to take their time. */
+import assert from 'node:assert/strict'
+import { allPages } from '../../base/all-pages.ts'
 import { type Clock, type Instant, instantOf, sleep } from '../../base/clock.ts'
-import type { Backend, BackendSession, Fencing } from '../../spi.ts'
+import { isHoldfastError } from '../../base/errors.ts'
+import { publicIdOf } from '../../base/ids.ts'
+import type { Backend, BackendSession, Fencing, PageRequest, SessionRequest } from '../../spi.ts'
+import { call } from './requests.ts'
 import type { ClientOptions } from './world.ts'
 
 /** Puts something between the suite and every client. */
@@ -16,6 +21,8 @@ export class Clients<F extends Fencing> {
   readonly #wrap: Wrap<F>
   readonly #leaving: (() => Promise<void>) | undefined
   readonly #all: Backend<F>[] = []
+  /** The public ids of the sessions that a case has closed. */
+  readonly #closed = new Set<string>()
   #delayMs = 0
 
   /** `leaving`: called before a call is made; resolves when its first request has left. By default that is at once. */
@@ -42,8 +49,23 @@ export class Clients<F extends Fencing> {
     this.#delayMs = ms
   }
 
+  /** A session that was closed has gone, whatever else a case has left. */
   async close(): Promise<void> {
+    for (const client of this.#all) await this.#expectClosed(client)
     await Promise.all(this.#all.map((client) => client[Symbol.asyncDispose]()))
+  }
+
+  async #expectClosed(client: Backend<F>): Promise<void> {
+    if (this.#closed.size === 0) return
+    const read = (page: PageRequest) => client.sessions?.(page, call()) ?? { items: [], next: null }
+    try {
+      for await (const sessions of allPages(read))
+        for (const { id } of sessions)
+          assert(!this.#closed.has(id), `the session ${id} was closed, and is there`)
+    } catch (error) {
+      // A case may have closed the client, or stopped its engine.
+      if (!isHoldfastError(error)) throw error
+    }
   }
 
   /**
@@ -63,7 +85,10 @@ export class Clients<F extends Fencing> {
           if (left !== undefined) await left
           if (delayMs > 0) this.#aheadClock.jump(delayMs)
           const answer: unknown = await asked
+          if (key === 'close' && 'handle' in target) this.#closed.add(publicIdOf(String(target.handle.id)))
           if (delayMs > 0) await sleep(this.#clock, delayMs)
+          // One that is opened again lives.
+          if (key === 'openSession') this.#closed.delete(publicIdOf((args[0] as SessionRequest).id))
           const opensSession = key === 'openSession' || (key === 'attachSession' && answer !== null)
           return opensSession ? this.#delayed(answer as BackendSession<F>) : answer
         }

@@ -1,6 +1,6 @@
 /** Data that a holder leaves for the next one. */
 import assert from 'node:assert/strict'
-import { operatorCall, request, topic } from './toolbox.ts'
+import { operatorCall, request, shared, topic } from './toolbox.ts'
 
 export const dataCases = topic('data', [
   {
@@ -135,6 +135,25 @@ export const dataCases = topic('data', [
         assert.equal(next.previousData, text)
         await bob.release(next)
       }
+    },
+  },
+  {
+    rule: 'C252',
+    title:
+      'data that is left twice at once is stored, by one holder and by two that share: neither has lost the name',
+    needs: ['data', 'shared'],
+    async play(stage) {
+      const [ada, bob] = await stage.two()
+      const alone = await ada.take('alone')
+      const [one, two] = [await ada.take(shared('x')), await bob.take(shared('x'))]
+      // The first time there is no data cell yet, then there is one.
+      for (let times = 0; times < 2; times++)
+        for (const leaving of [
+          [ada.setData(alone, 'left'), ada.setData(alone, 'left')],
+          [ada.setData(one, 'left'), bob.setData(two, 'left')],
+        ])
+          assert.deepEqual(await Promise.all(leaving), ['stored', 'stored'])
+      for (const name of ['alone', 'x']) assert.equal((await stage.inspect(name))?.data, 'left')
     },
   },
 ])

@@ -108,6 +108,28 @@ describe.runIf(wanted('consul'))('Consul', { timeout: 120_000 }, () => {
       expect(await applied(consul.absent(`${key}/no`), consul.remove(key), consul.remove(key))).toEqual([])
     })
 
+    test('with a get of a missing key is refused as a whole', async () => {
+      const operations = [consul.set(fresh(), '1'), { KV: { Verb: 'get', Key: `${key}/no` } }]
+      expect(await refusal(...operations)).toEqual({
+        index: 1,
+        what: expect.stringContaining("doesn't exist"),
+      })
+      expect(await read(key)).toBe(undefined)
+    })
+
+    test('T88 is answered without a term and without the name of a leader', async () => {
+      for (const operation of [consul.set(fresh(), '1'), consul.tree(key)]) {
+        const init = { method: 'PUT', body: JSON.stringify([operation]) }
+        const answer = await fetch(`${cluster.members[0]?.url}/v1/txn?consistent`, init)
+        const headers = [...answer.headers.keys()].filter((name) => name.startsWith('x-consul'))
+        const told = [...headers, ...Object.keys((await answer.json()) as object)]
+        // A read: whether there is a leader, and how long ago it was heard of.
+        const ofReads =
+          /^(Index|KnownLeader|LastContact|ConsistencyLevel|x-consul-(index|knownleader|lastcontact))$/
+        expect(told.filter((each) => !ofReads.test(each)).toSorted()).toEqual(['Errors', 'Results'])
+      }
+    })
+
     test('uses up an index also when it is refused', async () => {
       const [before] = await applied(consul.set(fresh(), '1'))
       await refusal(consul.absent(key), consul.set(key, '2'))
@@ -163,12 +185,9 @@ describe.runIf(wanted('consul'))('Consul', { timeout: 120_000 }, () => {
       expect(second?.created).toBeGreaterThan(first?.modified ?? 0n)
     })
 
-    test('without our flags is refused', async () => {
+    test('without our flags is foreign, and its value is not looked at', async () => {
       await fetchJson(`${cluster.members[0]?.url}/v1/kv/${fresh()}`, { method: 'PUT', body: 'foreign' })
-      await expect(transact(consul.tree(key))).rejects.toMatchObject({
-        code: 'UNSUPPORTED',
-        message: expect.stringContaining(key),
-      })
+      expect(await applied(consul.tree(key))).toMatchObject([{ key, isForeign: true, value: '' }])
     })
   })
 

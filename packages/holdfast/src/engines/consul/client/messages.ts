@@ -1,6 +1,4 @@
 /** Transactions of Consul: operations on keys, and the entries that their answers show. */
-import { UnsupportedError } from '../../../base/errors.ts'
-
 /** The most operations of a transaction. */
 export const MAX_OPERATIONS = 64
 
@@ -15,8 +13,10 @@ export interface Operation {
   }
 }
 
+/** One that lacks our mark is foreign: its value and its lock mean nothing here. */
 export interface Entry {
   readonly key: string
+  readonly isForeign: boolean
   readonly value: string
   /** The session that has locked it. */
   readonly session: string | undefined
@@ -74,17 +74,11 @@ export function entryOf(given: unknown): Entry {
   const isText = (value: unknown) => value === undefined || value === null || typeof value === 'string'
   if (typeof Key !== 'string' || !isText(Value) || !isText(Session)) throw new Error('an entry has no key')
   if (!isIndex(CreateIndex) || !isIndex(ModifyIndex)) throw new Error('an entry has no index')
-  if (Flags !== FLAGS)
-    throw new UnsupportedError(
-      `Consul has the key ${Key}, which is not Holdfast's. Delete it, or choose another namespace.`,
-    )
-  return {
-    key: Key,
-    value: Buffer.from((Value as string | null | undefined) ?? '', 'base64').toString(),
-    session: (Session as string | null | undefined) ?? undefined,
-    created: BigInt(CreateIndex),
-    modified: BigInt(ModifyIndex),
-  }
+  const indexes = { created: BigInt(CreateIndex), modified: BigInt(ModifyIndex) }
+  if (Flags !== FLAGS) return { key: Key, isForeign: true, value: '', session: undefined, ...indexes }
+  const value = Buffer.from((Value as string | null | undefined) ?? '', 'base64').toString()
+  const session = (Session as string | null | undefined) ?? undefined
+  return { key: Key, isForeign: false, value, session, ...indexes }
 }
 
 export function arrayOf(value: unknown): readonly unknown[] {

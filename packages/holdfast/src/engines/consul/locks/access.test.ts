@@ -1,93 +1,19 @@
 /** Certificates, tokens and rights, agents that are no servers, wrong addresses, and the diagnosis. */
-import { readFileSync } from 'node:fs'
-import { createServer as createWebServer } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
-import { fileURLToPath } from 'node:url'
-import {
-  type ConsulOptions as ServerOptions,
-  startConsul,
-  startRedis,
-  waitFor,
-  wanted,
-} from 'holdfast-lab/servers'
+import { startConsul, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describeAddresses } from '../../../../test/addresses.ts'
 import { limitedCall, Rig } from '../../../../test/consul/rig.ts'
 import { defaults } from '../../../base/defaults.ts'
 import { openBackend, openLocker } from '../../../open.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { openConsul } from './assemble.ts'
 
-const fixture = (file: string) =>
-  fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
-const tls = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
-
 describe.runIf(wanted('consul'))('access', () => {
-  test('TLS with certificates on both sides; without the client’s, or with an unknown authority, there is an error', async () => {
-    await using cluster = await startConsul({ tls })
-    const [member] = cluster.members
-    const hosts = [member?.url ?? '']
-    const files = new URLSearchParams({
-      ca: tls.ca,
-      cert: fixture('client.pem'),
-      key: fixture('client-key.pem'),
-    })
-    const url = `consuls://127.0.0.1:${member?.port}`
-    await using locker = await openLocker(`${url}?${files}`, { require: ['fenced', 'cluster'] })
-    const lease = await locker.acquire('x')
-    expect(await lease.release()).toBe('released')
-    const ca = readFileSync(tls.ca)
-    for (const refused of [{ hosts, tls: { ca } }, { hosts }])
-      await expect(openConsul(refused)).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
-    await expect(openLocker(`consul://127.0.0.1?ca=${tls.ca}`)).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-    })
-  })
-
-  describe('at a wrong address it says what to do', () => {
-    const stack = new AsyncDisposableStack()
-    afterAll(() => stack.disposeAsync())
-    const listening = async (server: Server) => {
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-      stack.defer(() => void server.close())
-      return (server.address() as AddressInfo).port
-    }
-    const portOf = async (options?: ServerOptions): Promise<number> => {
-      const cluster = stack.use(await startConsul(options))
-      return cluster.members[0]?.port ?? 0
-    }
-    const plain = () => portOf()
-    const secure = () => portOf({ tls })
-    const redis = async (): Promise<number> => stack.use(await startRedis()).port
-    const web = () => listening(createWebServer((_request, response) => response.end('hello')))
-    const silent = () => listening(createTcpServer(() => {}))
-    const ca = `?ca=${fixture('ca.pem')}`
-
-    type Row = readonly [what: string, scheme: string, start: () => Promise<number>, options: string, RegExp]
-    const rows: readonly Row[] = [
-      [
-        'nothing listens',
-        'consul',
-        async () => 1,
-        '',
-        /nothing listens at .*Start Consul\. Check host and port/,
-      ],
-      ['a web server', 'consul', web, '', /does not speak HTTP as Consul.*Check host and port/],
-      ['Redis', 'consul', redis, '', /does not speak HTTP.*Check host and port/],
-      ['Redis, with TLS', 'consuls', redis, '', /does not begin TLS.*write consul:\/\//],
-      ['Consul without TLS', 'consuls', plain, '', /does not begin TLS.*write consul:\/\//],
-      ['Consul with TLS', 'consul', secure, '', /does not speak HTTP.*write consuls:\/\//],
-      ['an unknown authority', 'consuls', secure, '', /certificate that is not accepted.*`ca`/],
-      ['a certificate is required', 'consuls', secure, ca, /require a certificate.*`cert` and `key`/],
-      ['a stopped server', 'consul', silent, '', /says nothing: it is stopped/],
-    ]
-    test.each(rows)('%s', async (_, scheme, start, options, message) => {
-      const port = await start()
-      await expect(openLocker(`${scheme}://127.0.0.1:${port}${options}`)).rejects.toMatchObject({
-        code: 'BACKEND_UNAVAILABLE',
-        outcome: 'not-applied',
-        message: expect.stringMatching(message),
-      })
-    })
+  describeAddresses({
+    name: 'consul',
+    protocol: 'HTTP as Consul does',
+    start: startConsul,
+    unseen: ['HOLDFAST_CONSUL_ACL_OFF'],
   })
 
   test.each([
@@ -178,12 +104,15 @@ describe.runIf(wanted('consul'))('access', () => {
       expect(new Set(codes)).toEqual(new Set(['HOLDFAST_CONSUL_UNREADABLE']))
     })
 
-    test('the diagnosis names a small cluster and a low limit of connections', async () => {
-      const backend = await rig.backend({ token: root })
-      const codes = (await backend.diagnose(call())).map(({ code }) => code)
-      expect(new Set(codes)).toEqual(
-        new Set(['HOLDFAST_CONSUL_FEW_SERVERS', 'HOLDFAST_CONSUL_FEW_CONNECTIONS']),
-      )
+    test('the diagnosis names a small cluster and a low limit of connections, with the rights of the page', async () => {
+      const rules = 'agent_prefix "" { policy = "read" } operator = "read" key_prefix "" { policy = "write" }'
+      const secret = await tokenWith('diagnosis', `${rules} ${sessions}`)
+      for (const token of [root, secret]) {
+        const codes = (await (await rig.backend({ token })).diagnose(call())).map(({ code }) => code)
+        expect(new Set(codes)).toEqual(
+          new Set(['HOLDFAST_CONSUL_FEW_SERVERS', 'HOLDFAST_CONSUL_FEW_CONNECTIONS']),
+        )
+      }
     })
 
     test.each([

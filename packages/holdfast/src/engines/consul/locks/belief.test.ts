@@ -30,9 +30,10 @@ describe.runIf(wanted('consul'))('belief on three servers', () => {
     return { leader, others: rig.cluster.members.filter((member) => member !== leader) }
   }
 
-  test('T88 a leader that was replaced is resumed while renewals are in its socket: they do not count, also for attached sessions', async () => {
+  test('T88 a leader that was replaced is resumed while renewals are in its socket: they do not count, also for sessions that were attached before, or are right after it', async () => {
     const { leader, others } = await split()
-    const [old, now] = await Promise.all([
+    const [old, after, now] = await Promise.all([
+      rig.backend({ hosts: [leader.url] }),
       rig.backend({ hosts: [leader.url] }),
       rig.backend({ hosts: others.map(({ url }) => url) }),
     ])
@@ -54,7 +55,11 @@ describe.runIf(wanted('consul'))('belief on three servers', () => {
     const kept = Promise.allSettled(attached.map(keep))
     await sleep(100)
     await leader.resume()
-    for (const outcome of await kept)
+    const attaching = opened.map(async ({ handle }, index) =>
+      keep(await after.attachSession(handle, limitedCall(15_000)), index),
+    )
+    const outcomes = await Promise.all([kept, Promise.allSettled(attaching)])
+    for (const outcome of outcomes.flat())
       if (outcome.status === 'rejected')
         expect(isHoldfastError(outcome.reason, 'BACKEND_UNAVAILABLE'), `${outcome.reason}`).toBe(true)
       else if (outcome.value?.kind === 'alive')

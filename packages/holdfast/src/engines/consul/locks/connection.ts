@@ -215,6 +215,13 @@ export function unavailable(what: string, outcome: CallOutcome): BackendUnavaila
   return new BackendUnavailableError(BACKEND, what, outcome)
 }
 
+/** Somebody else has written below our prefix. */
+export function foreign(key: string): UnsupportedError {
+  return new UnsupportedError(
+    `Consul has the key ${key}, which is not Holdfast's. Delete it, or choose another namespace.`,
+  )
+}
+
 /** Consul leaves out of an answer what the token may not read. */
 export function unreadable(key: string): UnsupportedError {
   return new UnsupportedError(

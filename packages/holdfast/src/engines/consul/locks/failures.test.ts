@@ -9,11 +9,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
-import { publicIdOf } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
-import { enqueued } from '../../../testing/enqueued.ts'
 
 type Session = BackendSession<'fenced'>
 
@@ -63,35 +61,6 @@ describe.runIf(wanted('consul'))('failures', () => {
     const taken = await waiting
     expect(taken.state).toBe('held')
     await Promise.all([holder.close(), waiter.close()])
-  })
-
-  test('G8 G10 the leader is killed while 500 wait: they are granted in their order', async () => {
-    const backend = await rig.backend()
-    const [holder, session] = [await openSession(backend), await openSession(backend)]
-    const held = await take(holder, request('x'))
-    const order: string[] = []
-    const tokens: bigint[] = [held.token]
-    const failed: unknown[] = []
-    const waiting = async () => {
-      const result = await enqueued(session, request('x'), call())
-      if (result?.kind !== 'granted') throw new Error(result?.kind)
-      order.push(publicIdOf(result.grant.attempt))
-      tokens.push(result.grant.token)
-      await session.release(result.grant, { keepForMs: 0 }, limitedCall(60_000))
-    }
-    const all = Array.from({ length: 500 }, () => waiting().catch((error) => failed.push(error)))
-    const waiters = await waitFor('all wait', async () => {
-      const { waiters = [] } = (await backend.inspect('x', call())) ?? {}
-      return waiters.length === 500 ? waiters : null
-    })
-    await kill(await rig.cluster.leader())
-    await holder.release(held, { keepForMs: 0 }, limitedCall(60_000))
-    await waitFor('many have been granted', async () => order.length >= 40 || null)
-    const granted = [...order]
-    expect(granted).toEqual(waiters.slice(0, granted.length).map(({ id }) => id))
-    expect(tokens).toEqual(tokens.toSorted((a, b) => (a < b ? -1 : 1)))
-    await backend[Symbol.asyncDispose]()
-    await Promise.all(all)
   })
 
   test('a session outlives the server on which it was made (Consul #20424)', async () => {

@@ -40,7 +40,8 @@ export class ConsulNames implements NameStore<ConsulClaim> {
 
   async sessions(page: PageRequest, call: Call) {
     const { entries } = await this.#connection.read([this.#connection.keys.sessions], call)
-    const states = entries.map(({ value }): SessionState => {
+    const ours = entries.filter(({ isForeign }) => !isForeign)
+    const states = ours.map(({ value }): SessionState => {
       const { id, holder, ttlMs } = JSON.parse(value) as SessionRecord
       return { id, holder, ttlMs }
     })

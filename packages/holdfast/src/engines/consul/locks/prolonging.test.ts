@@ -12,6 +12,8 @@ import { ConsulClaims } from './store.ts'
 
 const TTL_MS = 10_000
 const id = '12345678-aaaa-bbbb-cccc-0123456789ab'
+/** The second session, of one with a lock-delay. */
+const delay = '87654321-aaaa-bbbb-cccc-0123456789ab'
 
 describe('a keep-alive', () => {
   let stack: AsyncDisposableStack
@@ -25,7 +27,7 @@ describe('a keep-alive', () => {
   /** Members that say yes to whatever they are asked, as long as they serve. */
   async function cluster() {
     const asked: string[] = []
-    const state = { serving: 0, isKnown: true, hasRecord: true }
+    const state = { serving: 0, isKnown: true, isDelayKnown: true, hasRecord: true }
     const hosts: string[] = []
     for (const index of [0, 1]) {
       const server = createServer((request, response) => {
@@ -36,9 +38,12 @@ describe('a keep-alive', () => {
         // Each takes a while.
         clock.block(10)
         const isVerified = path.includes('?consistent')
-        asked.push(`${isRenewal ? 'renew' : isVerified ? 'read' : 'unverified read'} ${index}`)
-        if (isRenewal && state.isKnown) return void response.end(JSON.stringify([{ ID: id }]))
-        if (isRenewal) return void response.writeHead(404).end('not found')
+        const isSecond = path.endsWith(delay)
+        const renewal = isSecond ? 'renew second' : 'renew'
+        asked.push(`${isRenewal ? renewal : isVerified ? 'read' : 'unverified read'} ${index}`)
+        if (isRenewal && !(isSecond ? state.isDelayKnown : state.isKnown))
+          return void response.writeHead(404).end('not found')
+        if (isRenewal) return void response.end(JSON.stringify([{ ID: isSecond ? delay : id }]))
         const entry = { Key: key, Value: null, Flags: FLAGS, Session: id, CreateIndex: 5, ModifyIndex: 5 }
         response.end(JSON.stringify({ Results: state.hasRecord ? [{ KV: entry }] : [], Errors: null }))
       })
@@ -53,9 +58,10 @@ describe('a keep-alive', () => {
     const connection = new Connection(client, 'default', clock, systemRandom)
     stack.defer(() => connection.close())
     const key = connection.keys.session('x')
-    const record = { id: 'x', holder: 'ada', ttlMs: TTL_MS }
-    const session = (isOpened: boolean) =>
-      new ConsulClaims(connection, { id, key, record, provenAt: isOpened ? instantOf(clock) : null })
+    const session = (isOpened: boolean, also: { readonly delay?: string } = {}) => {
+      const record = { id: 'x', holder: 'ada', ttlMs: TTL_MS, ...also }
+      return new ConsulClaims(connection, { id, key, record, provenAt: isOpened ? instantOf(clock) : null })
+    }
     const prolong = async (claims: ConsulClaims) => {
       const sentMs = clock.monotonicMs()
       asked.length = 0
@@ -125,5 +131,13 @@ describe('a keep-alive', () => {
     expect((await prolong(claims)).ageMs).toBe(null)
     state.isKnown = true
     expect((await prolong(claims)).ageMs).toBe(null)
+  })
+
+  test('T23 of a session with a lock-delay renews the second one first, and does not count without it', async () => {
+    const { state, session, prolong } = await cluster()
+    const claims = session(true, { delay })
+    expect(await prolong(claims)).toEqual({ asked: ['renew second 0', 'renew 0', 'read 0'], ageMs: 0 })
+    state.isDelayKnown = false
+    await expect(prolong(claims)).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
   })
 })

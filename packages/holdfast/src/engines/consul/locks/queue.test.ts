@@ -1,4 +1,4 @@
-/** The queue of a name on a real Consul: who is granted, what it costs, and what operators do to it. */
+/** The queue of a name on a real Consul: who is granted, what it costs, and what operators do to it. On one server, but where many wait. */
 import { readFileSync } from 'node:fs'
 import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -110,6 +110,43 @@ describe.runIf(wanted('consul'))('the queue', () => {
     }
   })
 
+  test('G1 G12 a key that is not ours closes its own name: joins are told, and nothing of them is left; others that join with them are granted', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('held'))
+    const root = (await rig.operator.keys()).find(({ Key }) => Key.includes('/c/'))?.Key.split('held/')[0]
+    for (const key of ['x/foo', 'held/delay/foo', 'late/data']) await rig.operator.put(`kv/${root}${key}`)
+    const [refused, granted] = [request('x'), request('y')].map((asked) => session.tryAcquire(asked, call()))
+    await expect(refused).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('/n/x/foo'),
+    })
+    expect((await granted)?.kind).toBe('granted')
+    const keysOf = async (name: string) =>
+      (await rig.operator.keys()).filter(({ Key }) => Key.includes(`/n/${name}/`)).map(({ Key }) => Key)
+    expect(await keysOf('x')).toEqual([`${root}x/foo`])
+    // Who holds already goes on, and so do operators.
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({ lost: [] })
+    const names = (await backend.list('', { limit: 10 }, call())).items.map(({ name }) => name)
+    expect(names).toEqual(['held', 'late', 'x', 'y'])
+    expect((await backend.inspect('late', call()))?.data).toBe(undefined)
+    await release(session, held)
+    expect(await keysOf('held')).toEqual([`${root}held/delay/foo`])
+    await rig.operator.deleteKey(`${root}x/foo`)
+    await take(session, request('x'))
+    // It may have replaced a claim, whose holder learns it.
+    const lost = await take(session, request('lost'))
+    const replaced = `${root}lost/c/${lost.attempt}`
+    await rig.operator.put(`kv/${replaced}`)
+    const next = await openSession(backend)
+    await expect(next.tryAcquire(request('lost'), call())).rejects.toMatchObject({ code: 'UNSUPPORTED' })
+    expect(await session.keepAlive({ held: [lost], waiting: [] }, call())).toMatchObject({
+      kind: 'alive',
+      lost: [{ attempt: lost.attempt, reason: 'deleted' }],
+    })
+    await Promise.all([session.close(call()), next.close(call())])
+  })
+
   test('T81 T73 marks of abandoned attempts go when nothing of these attempts can be under way, so keep-alives do not grow with them', async () => {
     let aheadMs = 0
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
@@ -149,6 +186,70 @@ describe.runIf(wanted('consul'))('the queue', () => {
     const left = (await rig.operator.keys()).filter(({ Key }) => Key.includes('/delay/'))
     expect(left).toEqual([])
     await successor.close(call())
+  })
+
+  test('T23 a tombstone closes its name until the lock-delay is over; then inspect, list and the first contact of a process take it away', async () => {
+    const backend = await rig.backend()
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 1_000 })
+    const names = ['inspected', 'listed', 'contacted']
+    for (const name of names) await take(dying, request(name))
+    const left = async () =>
+      (await rig.operator.keys())
+        .filter(({ Key }) => Key.includes('/delay/'))
+        .map(({ Key }) => Key.split('/')[4])
+    const looks = [
+      () => backend.inspect('inspected', call()),
+      () => backend.list('listed', { limit: 10 }, call()),
+      () => rig.backend(),
+    ]
+    const sessions = new Set((await rig.operator.keys()).map(({ Session }) => Session))
+    for (const session of sessions)
+      if (session !== undefined) await rig.operator.put(`session/destroy/${session}`)
+    for (const look of looks) await look()
+    expect((await left()).toSorted()).toEqual(names.toSorted())
+    expect(await backend.inspect('inspected', call())).toMatchObject({ holders: [], waiters: [] })
+    await waitFor('it is over', async () => (await backend.inspect('inspected', call())) === null || null)
+    for (const look of looks) {
+      await look()
+      expect((await left()).toSorted()).toEqual(names.slice(looks.indexOf(look) + 1).toSorted())
+    }
+  })
+
+  test('G6 no session of ours is left when sessions were closed, also with a lock-delay, and when a name that was kept closed is open', async () => {
+    const backend = await rig.backend()
+    const sessions = [
+      await openSession(backend),
+      await openSession(backend, 600_000, { lockDelayMs: 60_000 }),
+    ]
+    const [plain, delayed] = sessions as [Session, Session]
+    await take(delayed, request('held'))
+    await plain.release(await take(plain, request('x')), { keepForMs: 100 }, call())
+    // The second one of the lock-delay, and that of the closed name.
+    expect((await rig.operator.sessions()).length).toBeGreaterThanOrEqual(4)
+    await Promise.all(sessions.map((session) => session.close(call())))
+    await waitFor('none is left', async () => (await rig.operator.sessions()).length === 0 || null)
+    expect(await rig.operator.keys('holdfast/1/rig')).toMatchObject([{ Key: expect.stringMatching(/\/id$/) }])
+  })
+
+  test('G12 a resize while more than 60 sessions use the name, and a lock-delay of more than 60 s, are refused with a sentence', async () => {
+    const backend = await rig.backend()
+    const asked = openSession(backend, 30_000, { lockDelayMs: 60_001 })
+    await expect(asked).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('60000 ms'),
+    })
+    const sessions = await Promise.all(Array.from({ length: 61 }, () => openSession(backend)))
+    const held = await Promise.all(sessions.map((session) => take(session, permits('pool', 1, 100))))
+    const resize = () => {
+      const its = Object.assign(limitedCall(10_000), { notAfterMs: backend.clock.wallMs() + 10_000 })
+      return backend.resize('pool', { from: 100, to: 70 }, its)
+    }
+    await expect(resize()).rejects.toMatchObject({
+      code: 'UNSUPPORTED',
+      message: expect.stringContaining('60 sessions'),
+    })
+    await release(sessions[0] as Session, held[0] as Grant)
+    expect(await resize()).toBe('resized')
   })
 
   test('a keep-alive of 1,000 leases is a renewal and 16 reads', async () => {
@@ -250,8 +351,9 @@ describe.runIf(wanted('consul'))('the queue', () => {
   })
 
   test('T89 500 wait on one name and 300 names are waited for: few connections, also at the server, and also after all have cancelled', async () => {
-    const [member] = rig.cluster.members as readonly [Server]
-    const backend = await rig.backend()
+    await using three = await Rig.start({ members: 3 })
+    const [member] = three.cluster.members as readonly [Server]
+    const backend = await three.backend()
     const [holder, session] = [await openSession(backend), await openSession(backend)]
     const names = Array.from({ length: 300 }, (_, index) => `name ${index}`)
     const held = await Promise.all(['one', ...names].map((name) => take(holder, request(name))))

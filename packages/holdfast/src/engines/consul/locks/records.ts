@@ -59,7 +59,7 @@ export interface NameView {
 
 /** A `delay` key without its claim is a tombstone: the session of its holder has ended by itself. */
 export function tombstonesIn(keys: Keys, entries: readonly Entry[]): Entry[] {
-  const delays = entries.filter(({ key }) => keys.parse(key).kind === 'delay')
+  const delays = entries.filter(({ key, isForeign }) => !isForeign && keys.parse(key).kind === 'delay')
   if (delays.length === 0) return delays
   const found = new Set(entries.map(({ key }) => key))
   return delays.filter(({ key }) => !found.has(`${keys.groupOf(key)}c/${keys.parse(key).id}`))
@@ -75,13 +75,13 @@ export function consulClaim(keys: Keys, { key, value, session = '', created, mod
   return { ...facts, order: tokens.token(created, place), revision: modified }
 }
 
-/** The name, from everything below its key. */
+/** The name, from everything below its key. A key that is not ours closes it, as an operator's does: it may have replaced a claim. */
 export function nameIn(
   keys: Keys,
   entries: readonly Entry[],
   { tombstones: isTried, lookAgainMs }: NameView = {},
 ): StoredName<ConsulClaim> {
-  const kinds = Map.groupBy(entries, ({ key }) => keys.parse(key).kind)
+  const kinds = Map.groupBy(entries, ({ key, isForeign }) => (isForeign ? 'operator' : keys.parse(key).kind))
   const { c = [], kept = [], operator = [], capacity = [], data = [] } = Object.fromEntries(kinds)
   const tombstones = tombstonesIn(keys, entries)
   // While its second session lives, no write would take it away.

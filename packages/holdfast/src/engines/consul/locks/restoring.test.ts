@@ -31,7 +31,7 @@ describe.runIf(wanted('consul'))('a restored snapshot', () => {
   })
 
   test('indexes go back: waiters are told, and later ones are granted', async () => {
-    await using rig = await Rig.start()
+    await using rig = await Rig.start({ members: 3 })
     const backend = await rig.backend()
     const [holder, session] = [await openSession(backend), await openSession(backend)]
     const before = await holder.tryAcquire(request('x'), call())

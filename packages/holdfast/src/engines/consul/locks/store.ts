@@ -19,10 +19,11 @@ import { ignore } from '../../../base/ignore.ts'
 import { claimRecord, type DataRecord, type MarkRecord } from '../../../kit/claim-records.ts'
 import type { ClaimStore, GrantedByStore, Joined, Prolonged } from '../../../kit/conditional-store.ts'
 import { isEligible, type QueueEntry, type QueueView, type WatchedKey } from '../../../kit/ordered-store.ts'
+import { whileQueued } from '../../../kit/store-queue.ts'
 import type { StoredName } from '../../../kit/stored-name.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim } from '../../../spi.ts'
 import * as consul from '../client/index.ts'
-import { type Connection, takingAway, unavailable, unreadable } from './connection.ts'
+import { type Connection, foreign, takingAway, unavailable, unreadable } from './connection.ts'
 import { indexOf, placeIn, tokens } from './keys.ts'
 import {
   type ConsulClaim,
@@ -101,7 +102,12 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       return { ...(await this.#notJoined(request, refused.what, call)), mayLandAgain }
     const stored = this.#name(entries, 'try')
     const claim = stored.claim(attempt)
-    if (claim?.session !== id) throw unreadable(own)
+    const foreignEntry = entries.find(({ isForeign }) => isForeign)
+    if (claim?.session !== id || foreignEntry !== undefined) {
+      // It was joined, and the error says that nothing was done.
+      await whileQueued(this.remove(request, true, call))
+      throw foreignEntry === undefined ? unreadable(own) : foreign(foreignEntry.key)
+    }
     if (stored.claims.some((other) => (other.mode === 'permits') !== (mode === 'permits'))) {
       await this.#leave(request, claim.revision, call)
       const others = entries.filter(({ key }) => key !== own)
@@ -168,7 +174,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     }
     const written = entries.find(({ key }) => key === own)
     if (written === undefined) throw unreadable(own)
-    const data = entries.find(({ key }) => key === cell)
+    const data = entries.find(({ key, isForeign }) => key === cell && !isForeign)
     return granted(tokens.token(written.modified, position), data && JSON.parse(data.value))
   }
 
@@ -225,7 +231,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
 
   async held(claim: GrantedClaim, call: Call): Promise<ConsulClaim | undefined> {
     const entry = await this.#entry(this.#key(claim), call)
-    return entry && consulClaim(this.#connection.keys, entry)
+    return entry?.session === undefined ? undefined : consulClaim(this.#connection.keys, entry)
   }
 
   /** It is never asked again: a late copy would undo what the same holder has stored since. */
@@ -301,7 +307,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const { client, keys } = this.#connection
     const { id, key, record } = this.#session
     const before = this.#verified
-    // The second session first: its lock-delay must not begin before the first session is over.
+    // The second session first: if this process dies between the two, the lock-delay begins later, not earlier.
     const delay = record.delay === undefined || (await consul.renewSession(client, record.delay, call))
     const renewedBy = await consul.renewSession(client, id, call)
     const own = [key, keys.attempt(id), ...held.map((claim) => this.#key(claim))]

@@ -1,107 +1,38 @@
 /** Certificates, users and rights, a full database, and members that do not serve. */
-import { readFileSync } from 'node:fs'
-import { createServer as createWebServer } from 'node:http'
 import { createServer } from 'node:http2'
-import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
-import { fileURLToPath } from 'node:url'
-import {
-  type EtcdOptions as ServerOptions,
-  startEtcd,
-  startRedis,
-  waitFor,
-  wanted,
-} from 'holdfast-lab/servers'
-import { afterAll, describe, expect, test } from 'vitest'
+import type { AddressInfo } from 'node:net'
+import { startEtcd, waitFor, wanted } from 'holdfast-lab/servers'
+import { describe, expect, test } from 'vitest'
+import { describeAddresses } from '../../../../test/addresses.ts'
 import { base64, openSession, Rig } from '../../../../test/etcd/rig.ts'
 import { openLocker } from '../../../open.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { connectionFailure } from '../client/failures.ts'
 import { openEtcd } from './assemble.ts'
 
-const fixture = (file: string) =>
-  fileURLToPath(new URL(`../../../../test/etcd/fixtures/${file}`, import.meta.url))
-
 describe.runIf(wanted('etcd'))('access', () => {
-  test('TLS with certificates on both sides; without the client’s, or with an unknown authority, there is an error', async () => {
-    const tls = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
-    await using cluster = await startEtcd({ tls })
-    const [member] = cluster.members
-    const hosts = [member?.url ?? '']
-    const files = new URLSearchParams({
-      ca: tls.ca,
-      cert: fixture('client.pem'),
-      key: fixture('client-key.pem'),
-    })
-    const url = `etcds://127.0.0.1:${member?.port}`
-    await using locker = await openLocker(`${url}?${files}`, { require: ['fenced', 'cluster'] })
-    const lease = await locker.acquire('x')
-    expect(await lease.release()).toBe('released')
-    const ca = readFileSync(tls.ca)
-    for (const refused of [{ hosts, tls: { ca } }, { hosts }])
-      await expect(openEtcd(refused)).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
-    await expect(openLocker(`etcd://127.0.0.1?ca=${tls.ca}`)).rejects.toMatchObject({
-      code: 'INVALID_ARGUMENT',
-    })
-  })
-
-  describe('at a wrong address it says what to do', () => {
-    const stack = new AsyncDisposableStack()
-    afterAll(() => stack.disposeAsync())
-    const listening = async (server: Server) => {
-      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-      stack.defer(() => void server.close())
-      return (server.address() as AddressInfo).port
-    }
-    const portOf = async (options?: ServerOptions): Promise<number> => {
-      const cluster = stack.use(await startEtcd(options))
-      return cluster.members[0]?.port ?? 0
-    }
-    const tls = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
-    const plain = () => portOf()
-    const secure = () => portOf({ tls })
-    const redis = async (): Promise<number> => stack.use(await startRedis()).port
-    const web = () => listening(createWebServer((_request, response) => response.end('hello')))
-    const web2 = () => listening(createServer((_request, response) => response.end('hello')))
-    const silent = () => listening(createTcpServer(() => {}))
-    const ca = `?ca=${fixture('ca.pem')}`
-
-    type Row = readonly [what: string, scheme: string, start: () => Promise<number>, options: string, RegExp]
-    const rows: readonly Row[] = [
-      ['nothing listens', 'etcd', async () => 1, '', /nothing listens at .*Start etcd\. Check host and port/],
-      ['a web server', 'etcd', web, '', /does not speak HTTP\/2.*Check host and port/],
+  describeAddresses({
+    name: 'etcd',
+    protocol: 'HTTP/2',
+    start: startEtcd,
+    more: (listening) => [
       [
-        'a web server with HTTP/2',
+        'a web server with HTTP/2 listens',
         'etcd',
-        web2,
-        '',
+        listening(createServer((_request, response) => response.end('hello'))),
         /HTTP status 200, and not with gRPC.*Check host and port/,
       ],
-      ['Redis', 'etcd', redis, '', /does not speak HTTP\/2.*Check host and port/],
-      ['Redis, with TLS', 'etcds', redis, '', /does not begin TLS.*write etcd:\/\/.*Check host and port/],
-      ['etcd without TLS', 'etcds', plain, '', /does not begin TLS.*write etcd:\/\//],
-      ['etcd with TLS', 'etcd', secure, '', /does not speak HTTP\/2.*write etcds:\/\//],
-      ['an unknown authority', 'etcds', secure, '', /certificate that is not accepted.*`ca`/],
-      ['a certificate is required', 'etcds', secure, ca, /require a certificate.*`cert` and `key`/],
-      ['a stopped member', 'etcd', silent, '', /says nothing: it is stopped/],
-    ]
-    test.each(rows)('%s', async (_, scheme, start, options, message) => {
-      const port = await start()
-      await expect(openLocker(`${scheme}://127.0.0.1:${port}${options}`)).rejects.toMatchObject({
-        code: 'BACKEND_UNAVAILABLE',
-        outcome: 'not-applied',
-        message: expect.stringMatching(message),
-      })
-    })
+    ],
+  })
 
-    // A host that is down, or has no name, cannot be had on this machine alone.
-    test.each([
-      ['ETIMEDOUT', /cannot be reached.*the host is up.*firewall/],
-      ['EHOSTUNREACH', /cannot be reached.*the host is up.*firewall/],
-      ['ENOTFOUND', /is not known.*Check the name/],
-    ])('%s', (code, message) => {
-      const error = Object.assign(new Error(`connect ${code}`), { code })
-      expect(connectionFailure('http://10.0.0.1:2379', false, error)).toMatch(message)
-    })
+  // A host that is down, or has no name, cannot be had on this machine alone.
+  test.each([
+    ['ETIMEDOUT', /cannot be reached.*the host is up.*firewall/],
+    ['EHOSTUNREACH', /cannot be reached.*the host is up.*firewall/],
+    ['ENOTFOUND', /is not known.*Check the name/],
+  ])('%s', (code, message) => {
+    const error = Object.assign(new Error(`connect ${code}`), { code })
+    expect(connectionFailure('http://10.0.0.1:2379', false, error)).toMatch(message)
   })
 
   test('a user and a password: a token that has expired is asked for again, and wrong ones are told', async () => {

@@ -147,6 +147,41 @@ describe('an attachment', () => {
     ])
   })
 
+  test('stops requests for less than two round trips at the median, also while others are in flight', async () => {
+    const session = await client().open(TIMEOUT_MS, call())
+    const arrived: Packet[] = []
+    member.answer = (packet) => {
+      arrived.push(packet)
+      return null
+    }
+    /** One round trip: a request is asked, and all that has arrived by then is answered. Resolves to what that was. */
+    const round = async () => {
+      session.ask({ op: 'exists', path: '/a' }, call())
+      await dropped()
+      const packets = arrived.splice(0)
+      for (const packet of packets) packet.socket.write(good(packet))
+      await dropped()
+      return packets.map(({ code }) => code)
+    }
+    const stops: number[] = []
+    for (let times = 0; times < 3; times++) {
+      await round()
+      const before = session.ask({ op: 'exists', path: '/a' }, call())
+      const prolonged = session.prolong([write], call())
+      let stopped = 0
+      const rounds: number[][] = []
+      while (rounds.at(-1)?.includes(EXISTS) !== true || !rounds.flat().includes(CONNECT)) {
+        rounds.push(await round())
+        if (rounds.at(-1)?.includes(EXISTS) === false) stopped++
+      }
+      expect(await prolonged).not.toBeNull()
+      await before
+      stops.push(stopped)
+    }
+    expect(stops.toSorted()[1]).toBeLessThan(2)
+    expect(Math.max(...stops)).toBeGreaterThan(0)
+  })
+
   test('sets thousands of watches in parts that a server accepts', async () => {
     const session = await client().open(TIMEOUT_MS, call())
     const long = 'x'.repeat(1_000)
@@ -230,12 +265,18 @@ describe('an attachment', () => {
       ['no rights', -102, 'UNSUPPORTED'],
       ['an ACL that is not valid', -114, 'UNSUPPORTED'],
       ['unknown to the server', -6, 'UNSUPPORTED'],
+      ['SASL is required', -124, 'UNSUPPORTED'],
       ['a failure of the server', -1, 'unknown'],
       ['a number that nobody knows', -77, 'unknown'],
     ])('%s (%i) is %s', async (_what, error, expected) => {
       const session = await answeredWith(error)
       expect(await outcome(session.ask(write, call()))).toBe(expected)
       expect(await session.ask({ op: 'exists', path: '/a' }, call())).toMatchObject({ ok: true })
+    })
+
+    test('SASL is required: it is refused by name, with what to use instead', async () => {
+      const asked = (await answeredWith(-124)).ask(write, call())
+      await expect(asked).rejects.toThrow(/requires SASL, which Holdfast does not speak\. Use a user name/)
     })
 
     test('after a session moved, requests go on over another connection', async () => {

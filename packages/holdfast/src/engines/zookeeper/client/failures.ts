@@ -5,7 +5,7 @@ import {
   type HoldfastError,
   UnsupportedError,
 } from '../../../base/errors.ts'
-import { connectFailure } from '../../../kit/connect-failure.ts'
+import { type Dialled, connectionFailure as describeFailure } from '../../../kit/connect-failure.ts'
 import type { Refusal } from './messages.ts'
 
 /** These are judged in the order of the writes, so they are answers. */
@@ -65,15 +65,16 @@ export function unavailable(
   return new BackendUnavailableError(backend, what, outcome, cause === undefined ? {} : { cause })
 }
 
-const PORTS = 'Check host and port: the port for clients of ZooKeeper is 2181, with TLS often 2281'
+const zooKeeper = {
+  name: 'ZooKeeper',
+  protocol: "ZooKeeper's protocol",
+  ports:
+    'Check host and port: the port for clients of ZooKeeper is 2181, with TLS often 2281. It also closes connections above `maxClientCnxns`, and while it follows no leader',
+  plain: 'zookeeper://',
+  secure: 'zookeepers:// (or give `tls`)',
+}
 
-/** Why a connection was not made, and what to do. */
-export function connectionFailure(host: string, isSecure: boolean, failure: Error | 'silent'): string {
-  const error = failure === 'silent' ? new Error('no answer in time') : failure
-  const known = connectFailure(host, error, { start: 'Start ZooKeeper', ports: PORTS })
-  if (known !== undefined) return known
-  const { message } = error
-  if (isSecure)
-    return `${host} does not begin TLS: ${message}. If the port serves no TLS, write zookeeper://. It may also require a certificate: give \`cert\` and \`key\`. ${PORTS}`
-  return `${host} cannot be reached: ${message}. Check that the host is up, and that no firewall is in between`
+/** Why nothing serves at the address, and what to do. */
+export function connectionFailure(dialled: Dialled, failure: Error | 'closed' | 'silent'): string {
+  return describeFailure(zooKeeper, dialled, failure)
 }

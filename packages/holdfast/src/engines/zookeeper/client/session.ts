@@ -25,7 +25,7 @@ import { growingPauseMs } from '../../../base/pauses.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
 import type { Call } from '../../../spi.ts'
 import { Asked, type AskedTerms } from './asked.ts'
-import { SESSION_MOVED, unavailable } from './failures.ts'
+import { connectionFailure, SESSION_MOVED, unavailable } from './failures.ts'
 import {
   type AnyOp,
   type ConnectReply,
@@ -359,14 +359,22 @@ export class Session {
       this.#resume()
     }
     connection.listen({ onEvent: (event) => this.#watches.told(event), onEnd })
-    const silent = () => connection.destroy(`${host} has not attached the session within ${limitMs} ms`)
-    const limit = judgeLate(clock, limitMs, silent)
+    let isSilent = false
+    const limit = judgeLate(clock, limitMs, () => {
+      isSilent = true
+      connection.destroy(`${host} has not attached the session within ${limitMs} ms`)
+    })
     const untie = call.onCancel(() => connection.destroy('the call was cancelled'))
     try {
       return await this.#exchange(connection, requests)
     } catch (error) {
       connection.destroy(`${host} has not attached the session`)
-      throw error
+      const { cause } = error as Error
+      if (this.id !== 0n || connection.answers > 0 || isOver()) throw error
+      // Nothing was asked but for a session.
+      const dialled = { host, isSecure: this.#terms.tls !== undefined, isConnected: true }
+      const why = cause instanceof Error ? cause : isSilent ? 'silent' : 'closed'
+      throw unavailable(backend, connectionFailure(dialled, why), 'not-applied', error)
     } finally {
       limit.cancel()
       untie()

@@ -78,12 +78,13 @@ export class MemberSocket {
       const socket = tls === undefined ? connectTcp(address) : connectTls({ ...tls, ...address })
       // The callers of pending requests keep the process alive, not the connection.
       socket.unref().setNoDelay()
-      const fail = (what: Error | 'silent') => {
+      const fail = (what: Error | 'closed' | 'silent') => {
         timer.cancel()
         socket.destroy()
-        reject(unavailable(backend, connectionFailure(host, tls !== undefined, what), 'not-applied', what))
+        const dialled = { host, isSecure: tls !== undefined, isConnected: false }
+        reject(unavailable(backend, connectionFailure(dialled, what), 'not-applied', what))
       }
-      const onClose = () => fail(new Error('it was closed'))
+      const onClose = () => fail('closed')
       const timer = judgeLate(clock, limitMs, () => fail('silent'))
       socket.on('error', fail).on('close', onClose)
       socket.once(tls === undefined ? 'connect' : 'secureConnect', () => {

@@ -8,6 +8,7 @@ import {
   type ZooKeeperEnsemble,
 } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describeAddresses } from '../../../../test/addresses.ts'
 import { openSession } from '../../../../test/zookeeper/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { systemClock } from '../../../base/clock.ts'
@@ -31,6 +32,14 @@ describe.runIf(wanted('zookeeper'))('access', () => {
     const dump = await fourLetterWord(ensemble.members[0] as Server, 'dump')
     return new Set(dump.match(/0x[1-9a-f][0-9a-f]*/g)).size
   }
+
+  describeAddresses({
+    name: 'zookeeper',
+    protocol: "ZooKeeper's protocol",
+    query: 'acl=open',
+    start: startZooKeeper,
+    servesBoth: true,
+  })
 
   test('without an ACL or credentials it is not opened, and a sentence says what to do', async () => {
     const opening = openZooKeeper({ hosts: [host] })
@@ -82,7 +91,7 @@ describe.runIf(wanted('zookeeper'))('access', () => {
   })
 
   test('a parameter of the URL that is wrong is refused', async () => {
-    for (const query of ['acl=nobody', 'ca=file.pem', 'password=x'])
+    for (const query of ['acl=nobody', 'ca=file.pem', 'password=x', 'sasl=kerberos'])
       await expect(openLocker(`zookeeper://${host}?${query}`)).rejects.toMatchObject({
         code: 'INVALID_ARGUMENT',
       })

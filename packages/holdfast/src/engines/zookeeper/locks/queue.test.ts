@@ -3,6 +3,7 @@ import { waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { openSession, Rig } from '../../../../test/zookeeper/rig.ts'
 import { useUp } from '../../../../test/zookeeper/used-up.ts'
+import { systemClock } from '../../../base/clock.ts'
 import type { BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { enqueued } from '../../../testing/enqueued.ts'
@@ -62,6 +63,47 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
     // Twice as long, and not the one after the other.
     expect(bothMs / holderMs).toBeLessThan(2.6)
     await living.close(call())
+  })
+
+  test('G10 T20 a waiter whose keep-alive is overdue sends nothing when it is woken, and is granted after a keep-alive; without one, others pass it when its session ends', async () => {
+    const ttlMs = 1_500
+    let aheadMs = 0
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
+    const [backend, direct] = [await rig.backend({ clock }), await rig.backend()]
+    const [late, holder, next] = [
+      await openSession(backend, ttlMs),
+      await openSession(direct),
+      await openSession(direct),
+    ]
+    // Five round trips: what a woken waiter sends has been sent before they are over.
+    const turns = async () => {
+      for (let turn = 0; turn < 5; turn++) await backend.list('no such name', { limit: 1 }, call())
+    }
+    const began = backend.statistics.sent
+    await turns()
+    const sentInTurns = backend.statistics.sent - began
+
+    for (const isKeptAlive of [true, false]) {
+      const [held, granted, passed] = [await take(holder), [] as Grant<'fenced'>[], [] as Grant<'fenced'>[]]
+      const itsEnd = waiting(late, 1, granted).catch((error: Error) => error.message)
+      const claims = async () => (await rig.remains()).filter((path) => /\/n\//.test(path)).length
+      await waitFor('it waits', async () => (await claims()) === 2 || null)
+      const end = waiting(next, 1, passed)
+      await waitFor('both wait', async () => (await claims()) === 3 || null)
+      aheadMs += 0.7 * ttlMs
+      const before = backend.statistics.sent
+      await release(holder, held)
+      await turns()
+      expect([backend.statistics.sent - before, granted, passed]).toEqual([sentInTurns, [], []])
+      if (isKeptAlive) {
+        expect((await late.keepAlive({ held: [], waiting: [] }, call())).kind).toBe('alive')
+        await itsEnd
+        await release(late, granted[0] as Grant)
+      }
+      await end
+      expect(granted).toHaveLength(isKeptAlive ? 1 : 0)
+      await release(next, passed[0] as Grant)
+    }
   })
 
   test('G9 T28 a release costs the same with 20 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {

@@ -35,7 +35,7 @@ import type { QueueEntry, QueueView, WatchedKey } from '../../../kit/ordered-sto
 import { whileQueued } from '../../../kit/store-queue.ts'
 import { type QueuedClaim, StoredName } from '../../../kit/stored-name.ts'
 import type { AcquireRequest, Call, Claim, GrantedClaim } from '../../../spi.ts'
-import type { Part, Refused, Reply, Session, WatchTold } from '../client/index.ts'
+import type { Part, Refused, Reply, Session, Stat, WatchTold } from '../client/index.ts'
 import { Batches, type Committed } from './batches.ts'
 import { BACKEND, type Connection, LeaderTime, malformed, unavailable } from './connection.ts'
 import { type ClaimPath, type Keys, LAST_SEQUENCE, tokenOf } from './keys.ts'
@@ -108,7 +108,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const path = this.#keys.parseClaim(claim.path)
     if (path === null || path.order >= LAST_SEQUENCE) return this.#startAnew(request, claim.path, call)
     const granted = container.stat.numChildren === 1
-    const token = tokenOf(container.stat.mzxid, committed.position)
+    const token = await this.#tokenOf(container.stat, committed, request, claim.path, call)
     const own = this.#has({ ...path, record, owner: this.#session.id, version: 0, granted, token })
     return granted ? { kind: 'granted', token } : whileQueued(this.#queued(request, own, call))
   }
@@ -144,7 +144,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (committed.ok) {
       const [stat, path] = [committed.results[0]?.stat, this.#keys.parseClaim(key)]
       if (stat === undefined || path === null) throw malformed()
-      const token = tokenOf(stat.mzxid, committed.position)
+      const token = await this.#tokenOf(stat, committed, request, key, call)
       this.#has({ ...path, record, owner: this.#session.id, version: stat.version, granted: true, token })
       return { kind: 'granted', token, previousData: dataOf(await committed.read) }
     }
@@ -217,9 +217,12 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (own?.key !== key || String(own.token) !== record.token) return false
     const [path, data] = [this.#keys.of(name, 'data'), JSON.stringify(record)]
     const isHeld: Part = { op: 'check', path: key, version: own.version }
-    const written = await this.#batches.commit(name, () => [isHeld, { op: 'setData', path, data }], call)
-    if (written.ok || written.part !== 1) return written.ok
-    return (await this.#batches.commit(name, () => [isHeld, { op: 'create', path, data }], call)).ok
+    // Another holder may create the cell, and an operator may delete it, in between.
+    for (let isThere = true; ; isThere = !isThere) {
+      const write: Part = { op: isThere ? 'setData' : 'create', path, data }
+      const written = await this.#batches.commit(name, () => [isHeld, write], call)
+      if (written.ok || written.part !== 1) return written.ok
+    }
   }
 
   async prolong(held: readonly GrantedClaim[], call: Call): Promise<Prolonged | null> {
@@ -358,10 +361,10 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   }
 
   /** The numbers of a name are used up. When nothing but its data is there, its container is replaced, and they start at 0. */
-  async #startAnew({ name, attempt }: AcquireRequest, key: string, call: Call): Promise<never> {
+  async #startAnew(request: AcquireRequest, key: string, call: Call): Promise<never> {
+    const { name } = request
     const [path, cell] = [this.#keys.name(name), this.#keys.of(name, 'data')]
-    const parts = [deletion(key), deletion(this.#keys.attempt(attempt))]
-    await this.#batches.commit(name, () => parts, call)
+    await this.#withdraw(request, key, call)
     const data = await this.#session.ask({ op: 'getData', path: cell }, call)
     const replaced: Part[] = [deletion(path), { op: 'create', path, mode: 'container' }]
     const all: Part[] = data.ok
@@ -372,6 +375,28 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       'the sequence numbers of the name are used up, and start anew when it is free',
       'not-applied',
     )
+  }
+
+  /** The error of a write whose transaction no token can name says that nothing was done. */
+  async #tokenOf(
+    { mzxid }: Stat,
+    { position }: Committed,
+    request: AcquireRequest,
+    key: string,
+    call: Call,
+  ): Promise<bigint> {
+    try {
+      return tokenOf(mzxid, position)
+    } catch (error) {
+      await whileQueued(this.#withdraw(request, key, call))
+      throw error
+    }
+  }
+
+  async #withdraw({ name, attempt }: AcquireRequest, key: string, call: Call): Promise<void> {
+    this.#own.delete(attempt)
+    const parts = [deletion(key), deletion(this.#keys.attempt(attempt))]
+    await this.#batches.commit(name, () => parts, call)
   }
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
