@@ -45,8 +45,25 @@ export const serviceBugs: readonly SourceBug[] = [
     edits: [
       {
         file: gate,
-        find: "if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs\n    else this.#remove(name, request)",
+        find: "if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs\n    else this.#remove(name, request)",
         replaceBy: 'this.#remove(name, request)',
+      },
+    ],
+    foundBy: { units: { file: gateTest, name: 'T95' } },
+  },
+  {
+    id: 'T95-quarantine-from-arrival',
+    what: 'the proxy counts a quarantine from before the request was forwarded, and was paused in between',
+    edits: [
+      {
+        file: gate,
+        find: 'fence, untilMs: undefined }',
+        replaceBy: 'fence, untilMs: undefined, sinceMs: this.#clock.monotonicMs() }',
+      },
+      {
+        file: gate,
+        find: "if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs",
+        replaceBy: "if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs",
       },
     ],
     foundBy: { units: { file: gateTest, name: 'T95' } },

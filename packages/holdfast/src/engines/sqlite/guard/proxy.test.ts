@@ -164,9 +164,9 @@ describe('fencingProxy', () => {
     assert.deepEqual([...(await codeOf(timedOut)), outcome], [504, 'TARGET_TIMEOUT', 'unknown'])
     serve = echo
     const refused = await put(proxy, 6n)
-    assert.equal(refused.headers.get('retry-after'), '9')
+    assert.equal(refused.headers.get('retry-after'), '10')
     assert.deepEqual(await codeOf(refused), [503, 'QUARANTINED'])
-    await clock.advance(9_000)
+    await clock.advance(10_000)
     assert.equal((await put(proxy, 7n)).status, 200)
   })
 

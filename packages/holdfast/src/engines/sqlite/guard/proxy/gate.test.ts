@@ -67,12 +67,23 @@ describe('the gate of the proxy', () => {
     first.end('unknown')
     const refusal = await stateOf(waiting)
     assert.ok(refusal instanceof Quarantined)
-    assert.equal(refusal.leftMs, 2_000)
-    await clock.advance(1_999)
+    assert.equal(refusal.leftMs, 3_000)
+    await clock.advance(2_999)
     assert.ok((await stateOf(gate.enter(fence(3n)))) instanceof Quarantined)
     assert.equal(await stateOf(gate.enter(fence(1n))), 'FENCE_STALE')
     await clock.advance(1)
     assert.equal(await stateOf(gate.enter(fence(3n))), 'passed')
+  })
+
+  test('T95 quarantine counts from when the proxy gives up: it may have been paused before it forwarded', async () => {
+    const { gate, clock } = newGate()
+    const first = await gate.enter(fence(1n))
+    await clock.advance(100_000)
+    first.end('unknown')
+    await clock.advance(2_999)
+    assert.ok((await stateOf(gate.enter(fence(2n)))) instanceof Quarantined)
+    await clock.advance(1)
+    assert.equal(await stateOf(gate.enter(fence(2n))), 'passed')
   })
 
   test('the holder of the request without an answer goes on, and other names are not concerned', async () => {
