@@ -120,12 +120,14 @@ describe('the gate of the proxy', () => {
   })
 })
 
-const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 2_000)
+const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 20_000)
 
 /** A service that takes effect some time after a request has come, and at the latest when limit and quarantine are over. */
 interface Plan {
   readonly arrivesMs: number
   readonly token: bigint
+  /** Between the gate and the forwarding. */
+  readonly pauseMs: number
   readonly effectMs: number
   /** Never: it takes effect without an answer, and the proxy gives up at the limit. */
   readonly answersMs: number
@@ -152,16 +154,18 @@ async function lostSchedules(
       const hangs = below(5) === 0
       const effectMs = hangs ? below(301) : below(60)
       const answersMs = hangs ? Number.POSITIVE_INFINITY : effectMs + below(60)
-      const plan = { arrivesMs: below(200), token: BigInt(1 + below(4)), effectMs, answersMs }
+      const pauseMs = below(3) === 0 ? below(400) : 0
+      const plan = { arrivesMs: below(500), token: BigInt(1 + below(4)), pauseMs, effectMs, answersMs }
       at(plan.arrivesMs, () => {
         enter(plan, name).then(
           (passage) => {
-            at(clock.nowMs + effectMs, () => {
+            const sentMs = clock.nowMs + pauseMs
+            at(sentMs + effectMs, () => {
               effects++
               if ((newest.get(name) ?? 0n) > plan.token) lost.add(name)
               else newest.set(name, plan.token)
             })
-            at(clock.nowMs + Math.min(answersMs, 100), () =>
+            at(sentMs + Math.min(answersMs, 100), () =>
               passage.end(answersMs <= 100 ? 'over' : 'unknown'),
             )
           },
@@ -171,7 +175,7 @@ async function lostSchedules(
       })
     }
   }
-  for (; clock.nowMs < 1_500; clock.nowMs++) {
+  for (; clock.nowMs < 4_000; clock.nowMs++) {
     // An act may add another for the same moment.
     for (
       let acts = due.get(clock.nowMs);
