@@ -12,6 +12,9 @@ import type { GuardSettings } from '../settings.ts'
 import type { ObjectBody } from './store.ts'
 import { type ObjectTerms, readHead, type Seen, Visit, withinLimit } from './visit.ts'
 
+/** Token and id of data. Only that much is ours to delete: `<key>.d/` may also have heads of names that lie below it. */
+const dataName = /^(\d+)-[\w-]{22}$/
+
 export class StoreGuard extends GuardBase<ObjectTx> implements ObjectGuard {
   readonly #terms: ObjectTerms
   readonly #queue = new SerialQueue()
@@ -49,7 +52,7 @@ export class StoreGuard extends GuardBase<ObjectTx> implements ObjectGuard {
     const oldest = head?.remembered.exclusiveToken ?? 0n
     let deleted = 0
     for await (const key of store.list(prefix, options)) {
-      const token = /^(\d+)-[^/]+$/.exec(key.slice(prefix.length))?.[1]
+      const token = dataName.exec(key.slice(prefix.length))?.[1]
       if (token === undefined || BigInt(token) >= oldest || key === head?.ptr) continue
       await withinLimit(this.#terms, (signal) => store.delete(key, { signal }))
       deleted++
