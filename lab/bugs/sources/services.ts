@@ -25,7 +25,7 @@ export const serviceBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/engines/sqlite/guard/file/redo-log.ts`,
-        find: 'this.#folder.apply(open)',
+        find: "this.#folder.apply(open, 'not-applied')",
         replaceBy: '',
       },
     ],

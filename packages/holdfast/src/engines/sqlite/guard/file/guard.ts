@@ -132,7 +132,9 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     })
     run.staged.clear()
     this.#folder.step('committed')
-    if (renames.length > 0) this.#log.applyCommitted(renames)
+    // If this fails, whoever comes next does it.
+    this.#folder.apply(renames, 'unknown')
+    this.#folder.step('applied')
   }
 
   /** Step 2: one transaction, without anything that waits. */

@@ -165,9 +165,7 @@ async function lostSchedules(
               if ((newest.get(name) ?? 0n) > plan.token) lost.add(name)
               else newest.set(name, plan.token)
             })
-            at(sentMs + Math.min(answersMs, 100), () =>
-              passage.end(answersMs <= 100 ? 'over' : 'unknown'),
-            )
+            at(sentMs + Math.min(answersMs, 100), () => passage.end(answersMs <= 100 ? 'over' : 'unknown'))
           },
           (error) =>
             assert.ok(error instanceof Quarantined || isHoldfastError(error, 'FENCE_STALE'), String(error)),
