@@ -13,8 +13,7 @@ export const serviceBugs: readonly SourceBug[] = [
       {
         file: fileGuard,
         find: "this.#folder.step('before the commit')",
-        replaceBy:
-          "this.#folder.apply([...run.staged.values()])\n        this.#folder.step('before the commit')",
+        replaceBy: "this.#folder.apply(renamesOf(run))\n        this.#folder.step('before the commit')",
       },
     ],
     foundBy: { units: { file: 'engines/sqlite/guard/file/redo-log.test.ts', name: 'T94' } },

@@ -122,6 +122,7 @@ export class GuardedFolder {
         await file.close()
       }
     } catch (error) {
+      this.discard([{ from, to }])
       throw unavailable(to, messageOf(error), 'not-applied', error)
     }
     this.step('synced')
@@ -176,7 +177,13 @@ export class GuardedFolder {
   }
 
   discard(renames: readonly Rename[]): void {
-    for (const { from } of renames) rmSync(this.#absolute(from), { force: true })
+    for (const { from } of renames) {
+      try {
+        rmSync(this.#absolute(from), { force: true })
+      } catch {
+        // It is found and removed after a day; the error that led here says more.
+      }
+    }
   }
 
   removeOrphans(committed: ReadonlySet<string>, untilMs: number): void {

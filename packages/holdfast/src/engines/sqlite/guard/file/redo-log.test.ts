@@ -42,6 +42,10 @@ describe('the redo log of guarded files', () => {
     assert.deepEqual(await failAt('before the commit'), { plain: '1', mark: 1n, guarded: '1', left: [] })
   })
 
+  test('a file that could not be stored whole leaves no part of it behind', async () => {
+    assert.deepEqual(await failAt('staged'), { plain: '1', mark: 1n, guarded: '1', left: [] })
+  })
+
   test('T94 what was committed and not applied is finished by whoever comes next', async () => {
     assert.deepEqual(await failAt('committed'), { plain: '1', mark: 2n, guarded: '2', left: [] })
   })
