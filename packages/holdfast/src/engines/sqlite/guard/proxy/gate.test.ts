@@ -120,6 +120,24 @@ describe('the gate of the proxy', () => {
   })
 })
 
+test('a disk that is full is told as that, also where SQLite has rolled back by itself', async () => {
+  /** Some errors of the system undo the transaction at once. */
+  class FullDisk extends DatabaseSync {
+    isFull = false
+    override exec(sql: string): void {
+      super.exec(this.isFull && sql === 'COMMIT' ? 'ROLLBACK' : sql)
+      if (this.isFull && sql === 'COMMIT') throw new Error('database or disk is full')
+    }
+  }
+  const database = new FullDisk(':memory:')
+  const { gate } = newGate(undefined, database)
+  database.isFull = true
+  const full = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied', message: /disk is full/ }
+  await assert.rejects(gate.enter(fence(1n)), full)
+  database.isFull = false
+  assert.equal(await stateOf(gate.enter(fence(1n))), 'passed')
+})
+
 const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 20_000)
 
 /** A service that takes effect some time after a request has come, and at the latest when limit and quarantine are over. */

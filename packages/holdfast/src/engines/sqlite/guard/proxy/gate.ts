@@ -18,7 +18,7 @@ import type { Clock } from '../../../../base/clock.ts'
 import type { Fence } from '../../../../base/fence.ts'
 import { announceAccepted, decide, pass } from '../../../../guards/checkpoint.ts'
 import type { GuardSettings } from '../../../../guards/settings.ts'
-import { ownStep, prepare, type SqliteDatabase } from '../../client/index.ts'
+import { ownStep, prepare, rollBack, type SqliteDatabase } from '../../client/index.ts'
 import { ensureLayout } from '../layout.ts'
 import { SqliteStore } from '../store.ts'
 
@@ -213,7 +213,7 @@ export class Gate {
           this.#database.exec('COMMIT')
         } catch (error) {
           this.#over.push(...over)
-          this.#database.exec('ROLLBACK')
+          rollBack(this.#database)
           throw error
         }
       },
