@@ -565,6 +565,7 @@ describe('channels', () => {
       HOLDFAST_REDLOCK_NO_VOTE: true,
       HOLDFAST_PARTITIONS: true,
       HOLDFAST_SCHEDULE: true,
+      HOLDFAST_PROXY: true,
       HOLDFAST_TELEMETRY: true,
     }
     assert.deepEqual(

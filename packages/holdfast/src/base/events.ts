@@ -93,7 +93,7 @@ export interface HoldfastEvents {
   paused: { readonly backend: string; readonly namespace: string; readonly lateByMs: number }
   /** The engine says another while our clock says ours. */
   'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
-  /** A backend has found something about its engine that can cost guarantees, or a recipe has met a failure that no callback hears; it goes on. */
+  /** A backend has found something about its engine that can cost guarantees, or a recipe or the proxy has met a failure that no callback hears; it goes on. */
   warning: {
     readonly backend: string
     readonly namespace: string

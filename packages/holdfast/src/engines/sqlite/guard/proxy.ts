@@ -5,7 +5,7 @@
  * const proxy = await fencingProxy({
  *   target: 'http://127.0.0.1:9000', // reachable through this proxy alone
  *   marks: '/var/lib/fences/stock.db',
- *   name: ({ url = '' }) => `sku:${/^\/stock\/(\w+)$/.exec(url)?.[1]}`,
+ *   name: ({ url }) => nameOfRoute(url), // 'sku:42' for /stock/42; it throws for routes that it does not know
  *   keys: [key],
  *   port: 8080,
  * })
