@@ -194,7 +194,11 @@ class IdempotentCalls<Tx> {
     const claimed = { scope, key, attempt }
     const claimedWork = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
     try {
-      const result = await claimedWork.perform(work, found, await this.#store.issuer())
+      const issuer = await this.#store.issuer().catch((error: unknown) => {
+        this.#giveBack(checked, attempt)
+        throw error
+      })
+      const result = await claimedWork.perform(work, found, issuer)
       tell('done')
       return result
     } catch (error) {
