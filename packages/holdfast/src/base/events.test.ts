@@ -563,6 +563,7 @@ describe('channels', () => {
       HOLDFAST_REDIS_UNCHECKED: true,
       HOLDFAST_REDIS_CLOCK: true,
       HOLDFAST_REDLOCK_NO_VOTE: true,
+      HOLDFAST_HTTP: true,
       HOLDFAST_PARTITIONS: true,
       HOLDFAST_SCHEDULE: true,
       HOLDFAST_PROXY: true,
