@@ -97,4 +97,20 @@ export const found: readonly FoundBug[] = [
     shownBy: 'engines/zookeeper/locks/epochs.test.ts',
     state: 'fixed: the claim is withdrawn before the error is told',
   },
+  {
+    what:
+      'The proxy counted a quarantine from the arrival of the request. Paused before it forwarded, it sent the request on, gave it up, and ' +
+      'forwarded a newer one at once, whose effect the older one then overwrote (T95).',
+    where: 'engines/sqlite/guard/proxy/gate.ts',
+    shownBy: 'proxy/gate.test.ts, T95; T95-quarantine-from-arrival of the bank',
+    state: 'fixed: it counts from when the request is given up',
+  },
+  {
+    what:
+      'collect of the guard for objects deleted the head of another name that lies below the collected one (`conf` and ' +
+      '`conf.d/10-default`), after which that name accepted older holders (G5).',
+    where: 'guards/object/store-guard.ts, collect',
+    shownBy: 'guards/object/collect.test.ts; G5-collected-head of the bank',
+    state: 'fixed: it deletes keys of the form of its own data only',
+  },
 ]

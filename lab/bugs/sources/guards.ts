@@ -35,4 +35,16 @@ export const guardBugs: readonly SourceBug[] = [
     ],
     foundBy: inSchedules,
   },
+  {
+    id: 'G5-collected-head',
+    what: 'collect takes whatever lies below an object for data, also the head of another name, which then accepts older holders',
+    edits: [
+      {
+        file: `${library}/guards/object/store-guard.ts`,
+        find: 'const dataName = /^(\\d+)-[\\w-]{22}$/',
+        replaceBy: 'const dataName = /^(\\d+)-[^/]+$/',
+      },
+    ],
+    foundBy: { units: { file: 'guards/object/collect.test.ts', name: 'G5' } },
+  },
 ]

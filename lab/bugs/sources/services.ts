@@ -13,8 +13,7 @@ export const serviceBugs: readonly SourceBug[] = [
       {
         file: fileGuard,
         find: "this.#folder.step('before the commit')",
-        replaceBy:
-          "this.#folder.apply([...run.staged.values()])\n        this.#folder.step('before the commit')",
+        replaceBy: "this.#folder.apply(renamesOf(run))\n        this.#folder.step('before the commit')",
       },
     ],
     foundBy: { units: { file: 'engines/sqlite/guard/file/redo-log.test.ts', name: 'T94' } },
@@ -25,7 +24,7 @@ export const serviceBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${library}/engines/sqlite/guard/file/redo-log.ts`,
-        find: 'this.#folder.apply(open)',
+        find: "this.#folder.apply(open, 'not-applied')",
         replaceBy: '',
       },
     ],
@@ -45,8 +44,25 @@ export const serviceBugs: readonly SourceBug[] = [
     edits: [
       {
         file: gate,
-        find: "if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs\n    else this.#remove(name, request)",
+        find: "if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs\n    else this.#remove(name, request)",
         replaceBy: 'this.#remove(name, request)',
+      },
+    ],
+    foundBy: { units: { file: gateTest, name: 'T95' } },
+  },
+  {
+    id: 'T95-quarantine-from-arrival',
+    what: 'the proxy counts a quarantine from before the request was forwarded, and was paused in between',
+    edits: [
+      {
+        file: gate,
+        find: 'fence, untilMs: undefined }',
+        replaceBy: 'fence, untilMs: undefined, sinceMs: this.#clock.monotonicMs() }',
+      },
+      {
+        file: gate,
+        find: "if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs",
+        replaceBy: "if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs",
       },
     ],
     foundBy: { units: { file: gateTest, name: 'T95' } },

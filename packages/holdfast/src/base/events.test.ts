@@ -563,8 +563,10 @@ describe('channels', () => {
       HOLDFAST_REDIS_UNCHECKED: true,
       HOLDFAST_REDIS_CLOCK: true,
       HOLDFAST_REDLOCK_NO_VOTE: true,
+      HOLDFAST_HTTP: true,
       HOLDFAST_PARTITIONS: true,
       HOLDFAST_SCHEDULE: true,
+      HOLDFAST_PROXY: true,
       HOLDFAST_TELEMETRY: true,
     }
     assert.deepEqual(

@@ -93,7 +93,7 @@ export interface HoldfastEvents {
   paused: { readonly backend: string; readonly namespace: string; readonly lateByMs: number }
   /** The engine says another while our clock says ours. */
   'dual-owner-suspected': AboutLease & { readonly reason: LossReason; readonly remainingMs: number }
-  /** A backend has found something about its engine that can cost guarantees, or a recipe has met a failure that no callback hears; it goes on. */
+  /** A backend has found something about its engine that can cost guarantees, or something else has met a failure that no callback hears; it goes on. */
   warning: {
     readonly backend: string
     readonly namespace: string
@@ -161,6 +161,7 @@ export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 's
  * `declare module '../../../base/events.ts' { interface WarningCodes { HOLDFAST_ACME_CLOCK: true } }`.
  */
 export interface WarningCodes {
+  HOLDFAST_HTTP: true
   HOLDFAST_PARTITIONS: true
   HOLDFAST_SCHEDULE: true
   HOLDFAST_TELEMETRY: true

@@ -1,5 +1,6 @@
 /** HTTP as far as middleware needs it: headers of any server, and problem documents (RFC 9457). */
-import type { CallOutcome } from './errors.ts'
+import { type CallOutcome, textOf } from './errors.ts'
+import { warnAgain } from './events.ts'
 
 /** Headers of a fetch `Request`, or of node's `IncomingMessage`, whose names are in lower case. */
 export type HeaderSource =
@@ -89,9 +90,12 @@ export interface NodeRequest {
 export interface NodeResponse {
   statusCode: number
   readonly headersSent: boolean
+  readonly writableEnded: boolean
+  readonly destroyed: boolean
   setHeader(name: string, value: string | number): unknown
   removeHeader(name: string): void
   end(body?: string | Uint8Array): unknown
+  destroy(): unknown
 }
 
 /** A reply of Fastify. */
@@ -118,6 +122,23 @@ export function sendNode(response: NodeResponse, { status, headers = {}, body }:
   for (const name of aboutAnotherBody) response.removeHeader(name)
   for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
   response.end(body ?? undefined)
+}
+
+/**
+ * An error that is the server's: it goes to `next`. Where there is none the client gets 500, and the process is told. A rejection would
+ * end the process, and any client can cause one by a body that breaks off, or that a handler cannot read.
+ */
+export function passOn(response: NodeResponse, error: unknown, next?: (error?: unknown) => void): void {
+  if (next !== undefined) {
+    next(error)
+    return
+  }
+  const { code, stack } = (error ?? {}) as { readonly code?: string; readonly stack?: string }
+  const hasLeft = response.destroyed && ['ECONNRESET', 'ERR_STREAM_PREMATURE_CLOSE'].includes(code ?? '')
+  const warning = `A handler has failed: ${textOf(error)}`
+  if (!hasLeft) warnAgain({ backend: 'http', namespace: '', code: 'HOLDFAST_HTTP', warning }, stack)
+  if (!response.headersSent) sendNode(response, { status: 500 })
+  else if (!response.writableEnded) response.destroy()
 }
 
 export function sendFastify(reply: FastifyReply, { status, headers = {}, body }: HttpAnswer): FastifyReply {

@@ -13,11 +13,11 @@ export interface Entry {
   readonly once: boolean
 }
 
-const LONGEST_FORGETTING_INTERVAL_MS = 3_600_000
+const LONGEST_TIDYING_INTERVAL_MS = 3_600_000
 
 export abstract class GuardBase<Tx> implements Guard<Tx> {
   protected readonly settings: GuardSettings
-  #forgotAtMs = Number.NEGATIVE_INFINITY
+  #tidiedAtMs = Number.NEGATIVE_INFINITY
 
   constructor(settings: GuardSettings) {
     this.settings = settings
@@ -79,13 +79,16 @@ export abstract class GuardBase<Tx> implements Guard<Tx> {
     return { proofs, once, signal }
   }
 
-  /** True at the first run, and then at most once an hour: guards forget as part of a run, without a timer. */
-  protected isForgettingDue(): boolean {
+  /** True at the first run, and then at most once an hour: guards tidy up as part of a run, without a timer. */
+  protected isTidyingDue(): boolean {
     const { forgetAfterMs, clock } = this.settings
-    if (forgetAfterMs === Number.POSITIVE_INFINITY) return false
     const nowMs = clock.monotonicMs()
-    if (nowMs - this.#forgotAtMs < Math.min(forgetAfterMs, LONGEST_FORGETTING_INTERVAL_MS)) return false
-    this.#forgotAtMs = nowMs
+    if (nowMs - this.#tidiedAtMs < Math.min(forgetAfterMs, LONGEST_TIDYING_INTERVAL_MS)) return false
+    this.#tidiedAtMs = nowMs
     return true
+  }
+
+  protected isForgettingDue(): boolean {
+    return this.settings.forgetAfterMs !== Number.POSITIVE_INFINITY && this.isTidyingDue()
   }
 }

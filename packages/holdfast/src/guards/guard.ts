@@ -25,7 +25,8 @@ export interface RunOptions extends EnterOptions {
   /**
    * Ends the wait for other runs, for a busy resource, and for the commit: `run` rejects with the signal's reason and
    * nothing has been applied. An effect that has started is awaited, so hand it the signal too.
-   * On PostgreSQL the loss of a lease ends a run as well, and does not wait for the effect.
+   * On PostgreSQL the loss of a lease ends a run as well, and does not wait for the effect. On etcd and object stores, a write that
+   * was sent cannot be called back: then it rejects with `BACKEND_UNAVAILABLE`, and the outcome is unknown.
    */
   readonly signal?: AbortSignal
 }

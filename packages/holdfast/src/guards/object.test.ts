@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { azureExceptions, objectExceptions, objectGuardWorld } from '../../test/object/guard-world.ts'
+import { mapStore } from '../../test/object/map-store.ts'
 import { type OpenedStore, openStore } from '../../test/object/open-store.ts'
 import { engineOfStore, storeNames } from '../../test/object/stores.ts'
 import { BackendUnavailableError } from '../base/errors.ts'
@@ -122,8 +123,8 @@ for (const name of storeNames) {
       const { folder, ...own } = inFolder()
       const guard = objectGuard(own)
       for (const body of ['one', 'two']) await guard.put(fence(1n), body)
-      await opened.store.put(`${folder}n.d/1-never-finished`, 'half done')
-      await opened.store.put(`${folder}n.d/2-in-flight`, 'half done')
+      for (const token of [1, 2])
+        await opened.store.put(`${folder}n.d/${token}-${'x'.repeat(22)}`, 'in flight')
       await opened.store.put(`${folder}n.d/notes.txt`, 'of somebody else')
       assert.equal(await guard.collect('n'), 0, 'the holder of token 1 may still write')
       await guard.get(fence(2n))
@@ -132,7 +133,7 @@ for (const name of storeNames) {
       await guard.put(fence(2n), 'three')
       assert.equal(await guard.collect('n'), 1)
       const left = (await keysIn(folder)).map((key) => key.replace(/-[\w-]{22}$/, '-'))
-      assert.deepEqual(left.sort(), ['n.d/2-', 'n.d/2-in-flight', 'n.d/notes.txt', 'n.head'])
+      assert.deepEqual(left.sort(), ['n.d/2-', 'n.d/2-', 'n.d/notes.txt', 'n.head'])
       assert.equal(await guard.collect('never-seen'), 0)
       const shared = makeFence({ issuer: 'i', name: 'n', mode: 'shared', token: 9n, grant: 'g9' })
       await guard.get(shared)
@@ -267,6 +268,109 @@ describe('objectGuard', () => {
     })
     for (let tries = 0; tries < 5; tries++) await clock.advance(1_000)
     await writing
+  })
+
+  test('T16 collect gives up a list and a deletion that are never answered', async () => {
+    const clock = createFakeClock()
+    const store = mapStore()
+    const sound = objectGuard({ store })
+    await sound.put(fence(1n), 'one')
+    await sound.put(fence(2n), 'two')
+    const never = () => new Promise<never>(() => {})
+    const stopped: boolean[] = []
+    const list: ObjectStore['list'] = (_, { signal } = {}) => {
+      signal?.addEventListener('abort', () => stopped.push(true))
+      return { [Symbol.asyncIterator]: () => ({ next: never }) }
+    }
+    for (const silent of [{ list }, { delete: never }]) {
+      const guard = objectGuard({ store: { ...store, ...silent }, clock, callTimeoutMs: 1_000 })
+      const collecting = assert.rejects(guard.collect('n'), { code: 'BACKEND_UNAVAILABLE' })
+      while (clock.pendingTimers === 0 || store.objects.size === 0) await new Promise(setImmediate)
+      await clock.advance(1_000)
+      await collecting
+      const cancelled = new AbortController()
+      const aborted = assert.rejects(guard.collect('n', { signal: cancelled.signal }), /planted/)
+      await new Promise(setImmediate)
+      cancelled.abort(new Error('planted'))
+      await aborted
+    }
+    assert.deepEqual(stopped, [true, true])
+    assert.equal(clock.pendingTimers, 0)
+  })
+
+  test('an abort ends a call at once: before a write of the head nothing was applied, and during it the outcome is unknown', async () => {
+    const never = () => new Promise<never>(() => {})
+    const isHead = (key: string) => key.endsWith('.head')
+    const body = new Uint8Array()
+    const planted = new Error('planted')
+    const cases: readonly (readonly [string, Partial<ObjectStore>, 'get' | 'put', 'reason' | 'unknown'])[] = [
+      ['reading the head', { get: never }, 'put', 'reason'],
+      ['writing the data', { put: never }, 'put', 'reason'],
+      [
+        'writing the head',
+        { put: (key) => (isHead(key) ? never() : Promise.resolve('e')) },
+        'put',
+        'unknown',
+      ],
+      ['raising the mark', { put: never }, 'get', 'unknown'],
+      [
+        'looking after a write that was not answered',
+        {
+          put: (key) => (isHead(key) ? Promise.reject(new Error('lost')) : Promise.resolve('e')),
+          get: (() => {
+            let gets = 0
+            return () => (++gets === 1 ? Promise.resolve(null) : never())
+          })(),
+        },
+        'put',
+        'unknown',
+      ],
+    ]
+    for (const [when, store, call, expected] of cases) {
+      const guard = objectGuard({ store: { ...nothing, ...store } })
+      const { signal, abort } = (() => {
+        const controller = new AbortController()
+        return { signal: controller.signal, abort: () => controller.abort(planted) }
+      })()
+      const calling =
+        call === 'get' ? guard.get(fence(1n), { signal }) : guard.put(fence(1n), body, { signal })
+      const rejected = assert.rejects(calling, (error: Error & { outcome?: string }) => {
+        assert.equal(error === planted ? 'reason' : error.outcome, expected, when)
+        return true
+      })
+      await new Promise((resolve) => setTimeout(resolve, 0))
+      abort()
+      await rejected
+    }
+  })
+
+  test('a refusal says that nothing was applied only if the client has sent one copy', async () => {
+    const failing = (error: object) => {
+      const fails = () => Promise.reject(Object.assign(new Error('planted'), error))
+      return { getObject: fails, putObject: fails, deleteObject: fails, listObjectsV2: fails }
+    }
+    const outcomeOf = async (work: Promise<unknown>) =>
+      work.then(
+        () => 'answered',
+        ({ outcome }) => outcome,
+      )
+    const s3 = (httpStatusCode: number, attempts: number) =>
+      s3Store(failing({ $metadata: { httpStatusCode, attempts } }), 'b')
+    assert.equal(await outcomeOf(s3(403, 1).put('k', '')), 'not-applied')
+    assert.equal(await outcomeOf(s3(403, 2).put('k', '')), 'unknown')
+    assert.equal(await outcomeOf(s3(500, 1).put('k', '')), 'unknown')
+    assert.equal(await outcomeOf(s3(412, 2).put('k', '')), 'answered')
+    const fails = () => Promise.reject(Object.assign(new Error('planted'), { statusCode: 403 }))
+    const blob = { download: fails, upload: fails, deleteIfExists: fails }
+    const azure = azureStore({
+      getBlockBlobClient: () => blob,
+      listBlobsFlat: () => ({ [Symbol.asyncIterator]: () => ({ next: fails }) }),
+    })
+    assert.equal(await outcomeOf(azure.put('k', '')), 'unknown')
+    for (const store of [s3(500, 3), s3(403, 1), azure]) {
+      assert.equal(await outcomeOf(store.get('k')), 'not-applied', 'nothing is applied by a read')
+      assert.equal(await outcomeOf(store.list('k')[Symbol.asyncIterator]().next()), 'not-applied')
+    }
   })
 
   test('T10 a refusal of a second copy does not say that the first one will not arrive', async () => {

@@ -216,8 +216,7 @@ export class Acquiring<F extends Fencing> {
       this.#giveBack([record])
       throw attempt.reason
     }
-    if (hasListeners('acquired'))
-      emit('acquired', { ...record.about, ...attempt.about, waitedMs: attempt.waitedMs })
+    record.tellAcquired(attempt)
     return record
   }
 

@@ -13,7 +13,7 @@ import { publicIdOf } from '../base/ids.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
 import type { ReleaseOutcome } from '../base/types.ts'
 import type { Fencing, Grant, GrantedClaim } from '../spi.ts'
-import type { Wanted } from './attempt.ts'
+import type { Attempt, Wanted } from './attempt.ts'
 
 /**
  * The fate of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
@@ -43,6 +43,8 @@ export class LeaseRecord extends Belief<LeaseHost> {
   confirmedInFlight = 0
   /** The handle that the caller has, until it is watched for being dropped (`dropped.ts`). */
   handle: object | undefined
+  #isHandedOut = false
+  #tellLoss: (() => void) | undefined
   #warnedOfLongHold = false
   #releasing: Promise<ReleaseOutcome> | undefined
   #releaseIsUnknown = false
@@ -103,9 +105,21 @@ export class LeaseRecord extends Belief<LeaseHost> {
     const heldForMs = this.heldForMs
     this.markLost(this.claim.name, reason, { leaseId: this.id, detail })
     this.host.leaseLost(this, atEngine)
-    if (hasListeners('lost'))
-      emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })
+    const tell = () => {
+      if (hasListeners('lost'))
+        emit('lost', { ...this.about, reason, heldForMs, ...(detail !== undefined && { detail }) })
+    }
+    if (this.#isHandedOut) tell()
+    else this.#tellLoss = tell
     this.abortSignal()
+  }
+
+  /** Tells that it was acquired, and only then that it was lost, if the two came in one moment. */
+  tellAcquired(attempt: Pick<Attempt, 'about' | 'waitedMs'>): void {
+    if (hasListeners('acquired'))
+      emit('acquired', { ...this.about, ...attempt.about, waitedMs: attempt.waitedMs })
+    this.#isHandedOut = true
+    this.#tellLoss?.()
   }
 
   /** Belief ends here and now, whatever becomes of the call. Repeatable until the engine has answered (T13, repeated releases). */

@@ -1,8 +1,9 @@
 /** The end of a session that is given up, and of the leases that ride on it. */
 import { describe, expect, test } from 'vitest'
 import { createFaultyRig } from '../../test/faulty-rig.ts'
-import { peek } from '../../test/rig.ts'
+import { createRig, peek } from '../../test/rig.ts'
 import { defaults } from '../base/defaults.ts'
+import { onEvent } from '../base/events.ts'
 import type { FaultyBackend } from '../testing/faulty-backend.ts'
 
 const ttlMs = 9_000
@@ -111,5 +112,41 @@ test('G3 leases of one session that end at different times each end at their own
   ] as const) {
     await clock.advance(passesMs)
     expect(aborted()).toBe(lost)
+  }
+})
+
+test('a lease that is lost in the very moment of its grant is told as acquired, and then as lost', async () => {
+  const rig = createRig()
+  const gone = Promise.withResolvers<{ readonly kind: 'session-gone' }>()
+  const client = rig.locker({
+    wrap(backend) {
+      const openSession = backend.openSession.bind(backend)
+      backend.openSession = async (...asked) => {
+        const session = await openSession(...asked)
+        const tryAcquire = session.tryAcquire.bind(session)
+        session.tryAcquire = (request, call) => {
+          if (request.name === 'b') return gone.promise
+          const granted = tryAcquire(request, call)
+          // Both answers come in one batch of the engine.
+          granted.then(() => gone.resolve({ kind: 'session-gone' }))
+          return granted
+        }
+        return session
+      }
+      return backend
+    },
+  })
+  const told: string[] = []
+  const stops = (['acquired', 'lost'] as const).map((kind) =>
+    onEvent(kind, ({ name }) => void (name === 'a' && told.push(kind))),
+  )
+  try {
+    const other = expect(client.tryAcquire('b')).rejects.toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    const lease = await client.tryAcquire('a')
+    expect(lease?.state).toBe('lost')
+    expect(told).toEqual(['acquired', 'lost'])
+    await other
+  } finally {
+    for (const stop of stops) stop()
   }
 })

@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -8,6 +11,7 @@ import type { FastifyRequest } from 'fastify'
 import type { Context } from 'hono'
 import { afterAll, describe, test } from 'vitest'
 import { type Running, type ServerName, servers, startServer } from '../../test/http/servers.ts'
+import { onEvent } from '../base/events.ts'
 import { type SqliteDatabase, sqliteIdempotent } from '../engines/sqlite/lockfree/index.ts'
 import { keyIn } from './http/stored-answer.ts'
 import {
@@ -153,7 +157,90 @@ describe.each(servers)('the header Idempotency-Key on %s', (server) => {
   })
 })
 
+/** Runs the work once, for an answer that is none, and then refuses each retry in the same way. */
+async function assertDoneOnce(service: Running, calls: () => number): Promise<void> {
+  const key = newKey()
+  assert.equal((await post(service, key)).status, 500)
+  for (let tries = 0; tries < 2; tries++) {
+    const again = await post(service, key)
+    assert.equal(again.headers.get('retry-after'), null)
+    assert.deepEqual(await codeOf(again), [409, 'ANSWER_LOST', false])
+  }
+  assert.equal(calls(), 1)
+}
+
 describe('idempotency keys over HTTP', () => {
+  test.each(['node', 'express', 'fastify'] as const)(
+    'T104 on %s an answer that is none is an error, and the work is not done again',
+    async (server) => {
+      for (const answer of [undefined, null, { status: 99 }, { status: 200, body: { charged: true } }]) {
+        let calls = 0
+        await using service = await serve(server, () => {
+          calls++
+          return answer as unknown as HttpAnswer
+        })
+        await assertDoneOnce(service, () => calls)
+      }
+    },
+  )
+
+  test('T104 a Response whose stream breaks is an error, and the work is not done again', async () => {
+    let calls = 0
+    const broken = () =>
+      new ReadableStream({ pull: (controller) => controller.error(new Error('broke off')) })
+    const handle = idempotencyKeyWeb({ idempotent, scope: () => 'streams' }, () => {
+      calls++
+      return new Response(broken() as never)
+    })
+    const request = (key: string) =>
+      new Request('http://any/', { method: 'POST', headers: { 'idempotency-key': key } })
+    await assert.rejects(handle(request('broken')), /broke off/)
+    for (let tries = 0; tries < 2; tries++)
+      assert.deepEqual(await codeOf(await handle(request('broken'))), [409, 'ANSWER_LOST', false])
+    assert.equal(calls, 1)
+    const failing = idempotencyKeyWeb({ idempotent, scope: () => 'streams' }, () => {
+      calls++
+      return new Response(broken() as never, { status: 503 })
+    })
+    for (let tries = 0; tries < 2; tries++) await assert.rejects(failing(request('again')), /broke off/)
+    assert.equal(calls, 3, 'an answer of 5xx is not stored')
+  })
+
+  test('without next, no client and no handler can end the server', async () => {
+    const warnings: string[] = []
+    const stop = onEvent('warning', ({ code, warning }) => void warnings.push(`${code} ${warning}`))
+    let handled = Promise.withResolvers<void>()
+    const handle = idempotencyKey({ idempotent, scope: () => 'alone' }, (_, { body }) => {
+      JSON.parse(String(body))
+      return { status: 200 }
+    })
+    const server = createServer((request, response) => {
+      handle(request, response).then(handled.resolve, handled.reject)
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+    try {
+      const cut = request(url, {
+        method: 'POST',
+        headers: { 'idempotency-key': newKey(), 'content-length': '100' },
+      })
+      cut.on('error', () => {}).write('half')
+      await once(server, 'request')
+      cut.destroy()
+      await handled.promise
+      assert.deepEqual(warnings, [])
+      handled = Promise.withResolvers<void>()
+      const failed = await fetch(url, { method: 'POST', body: '{', headers: { 'idempotency-key': newKey() } })
+      assert.equal(failed.status, 500)
+      await handled.promise
+      assert.match(warnings.join(), /^HOLDFAST_HTTP A handler has failed: .*JSON/)
+    } finally {
+      stop()
+      server.closeAllConnections()
+      server.close()
+    }
+  })
+
   test('in progress: 409 with Retry-After, or the later request waits', async () => {
     const begun = Promise.withResolvers<void>()
     const gate = Promise.withResolvers<void>()
@@ -312,12 +399,7 @@ describe('idempotency keys over HTTP', () => {
     }
   })
 
-  test("a scope that is empty, an answer that is none, and a handler's own errors stay with the server", async () => {
-    const answers: unknown[] = [undefined, { status: 99 }, { status: 200, body: {} }]
-    for (const answer of answers) {
-      await using service = await serve('node', () => answer as HttpAnswer)
-      assert.equal((await post(service, newKey())).status, 500)
-    }
+  test("a scope that is empty, and a handler's own errors stay with the server", async () => {
     const handle = idempotencyKeyWeb({ idempotent, scope: () => '' }, () => new Response())
     const request = () =>
       new Request('http://any/', { method: 'POST', headers: { 'idempotency-key': newKey() } })
@@ -335,6 +417,12 @@ describe('idempotency keys over HTTP', () => {
     ['no scope', { idempotent }],
     ['a payload that is no function', { idempotent, scope: () => 's', payload: 1 }],
     ['a limit that is none', { idempotent, scope: () => 's', bodyBytes: 0 }],
+    ['a required that is no boolean', { idempotent, scope: () => 's', required: 'yes' }],
+    ['stored headers that are no list', { idempotent, scope: () => 's', storedHeaders: 'location' }],
+    ['stored headers that are no text', { idempotent, scope: () => 's', storedHeaders: [1] }],
+    ['a ttlMs of 0', { idempotent, scope: () => 's', ttlMs: 0 }],
+    ['a keepMs that is no number', { idempotent, scope: () => 's', keepMs: '1d' }],
+    ['a waitMs below 0', { idempotent, scope: () => 's', waitMs: -1 }],
   ])('INVALID_ARGUMENT for %s', (_, options) => {
     assert.throws(() => idempotencyKeyWeb(options as never, () => new Response()), {
       code: 'INVALID_ARGUMENT',

@@ -23,6 +23,7 @@ import {
   type NodeRequest,
   type NodeResponse,
   type Problem,
+  passOn,
   problem,
   requestOf,
   sendFastify,
@@ -32,7 +33,7 @@ import {
 } from '../base/http.ts'
 import { checkCallback, checkFunction, checkInteger, checkKnownOptions } from '../base/options.ts'
 import { checkAnswer, fromStored, keyIn, type StoredAnswer, toStored } from './http/stored-answer.ts'
-import type { Idempotent, IdempotentContext, IdempotentOptions } from './idempotent.ts'
+import { checkTimes, type Idempotent, type IdempotentContext, type IdempotentOptions } from './idempotent.ts'
 
 export type {
   FastifyReply,
@@ -56,7 +57,7 @@ export interface IdempotencyKeyOptions<Input, Tx = unknown>
   readonly required?: boolean
   /** Headers that later requests get again. Default: `content-type`, `location`, `etag`. */
   readonly storedHeaders?: readonly string[]
-  /** The longest body of a request. Default 1,048,576, which is 1 MiB. */
+  /** The longest body that this middleware reads. Default 1,048,576, which is 1 MiB. Fastify and body parsers have limits of their own. */
   readonly bodyBytes?: number
 }
 
@@ -72,7 +73,10 @@ export interface KeyedContext<Tx, Answer> extends Omit<IdempotentContext<Tx>, 's
   store(tx: Tx, answer: Answer): Promise<void>
 }
 
-/** For node:http, and for Express, where `scope` says what it is given: `scope: (req: Request) => …`. */
+/**
+ * For node:http, and for Express, where `scope` says what it is given: `scope: (req: Request) => …`. An error goes to `next`; where
+ * there is none, the client gets 500, and the process a warning.
+ */
 export function idempotencyKey<Tx, Req extends NodeRequest = IncomingMessage>(
   options: IdempotencyKeyOptions<Req, Tx>,
   handler: (request: Req, context: KeyedContext<Tx, HttpAnswer>) => HttpAnswer | Promise<HttpAnswer>,
@@ -91,8 +95,7 @@ export function idempotencyKey<Tx, Req extends NodeRequest = IncomingMessage>(
         await answerOf(request, { ...partsOf(request), path: originalUrl, body }),
       )
     } catch (error) {
-      if (next === undefined) throw error
-      next(error)
+      passOn(response as NodeResponse, error, next)
     }
   }
 }
@@ -104,7 +107,7 @@ export function idempotencyKeyWeb<Tx, Input extends WebInput = Request>(
 ): (input: Input) => Promise<Response> {
   const answerOf = answering(options, handler, async (response) => {
     const body = new Uint8Array(await response.clone().arrayBuffer())
-    return { status: response.status, headers: Object.fromEntries(response.headers), body }
+    return checkAnswer({ status: response.status, headers: Object.fromEntries(response.headers), body })
   })
   return async (input) => {
     const request = requestOf(input)
@@ -186,9 +189,11 @@ function answering<Input, Tx, Answer>(
   checkFunction('handler', handler)
   checkCallback('payload', payload)
   checkInteger('bodyBytes', options.bodyBytes ?? 1, { min: 1 })
+  if (typeof required !== 'boolean') throw new InvalidArgumentError('required', 'must be true or false.')
+  if (!Array.isArray(storedHeaders) || !storedHeaders.every((name) => typeof name === 'string'))
+    throw new InvalidArgumentError('storedHeaders', 'must be a list of names.')
   const kept = new Set(storedHeaders.map((name) => name.toLowerCase()))
-  const { ttlMs, keepMs, waitMs = 0 } = options
-  const terms = { waitMs, ...(ttlMs !== undefined && { ttlMs }), ...(keepMs !== undefined && { keepMs }) }
+  const terms = checkTimes({ ...options, waitMs: options.waitMs ?? 0 })
 
   return async (
     input: Input,
@@ -213,6 +218,7 @@ function answering<Input, Tx, Answer>(
         store: async () => {},
       })
     let own: Answer | undefined
+    let unusable: HandlerError | undefined
     try {
       const request = {
         scope: scope(input),
@@ -252,12 +258,20 @@ function answering<Input, Tx, Answer>(
         })
         if (isStored) return null
         own = answer
-        const stored = await plain(answer)
-        if (stored.status >= 500) throw new NotStored()
-        return toStored(stored, kept)
+        try {
+          const stored = await plain(answer)
+          if (stored.status >= 500) throw new NotStored()
+          return toStored(stored, kept)
+        } catch (cause) {
+          // 5xx says that the work has failed. After any other answer it is done, and must not be done again.
+          if (Number((answer as { readonly status?: unknown } | null)?.status) >= 500) throw cause
+          unusable = new HandlerError('', { cause })
+          return { lost: 'none' }
+        }
       }
       const stored = (await idempotent(request, work, terms)) as StoredAnswer
-      return own ?? fromStored(stored) ?? tooLarge
+      if (unusable !== undefined) throw unusable
+      return own ?? fromStored(stored)
     } catch (error) {
       if (error instanceof NotStored && own !== undefined) return own
       if (error instanceof HandlerError) throw error.cause
@@ -267,12 +281,6 @@ function answering<Input, Tx, Answer>(
     }
   }
 }
-
-const tooLarge = problem(
-  409,
-  'TOO_LARGE_TO_REPEAT',
-  'This request was done, and its answer is too large to be repeated.',
-)
 
 const RETRY = { retryAfterS: 1 }
 

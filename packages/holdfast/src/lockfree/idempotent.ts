@@ -194,7 +194,11 @@ class IdempotentCalls<Tx> {
     const claimed = { scope, key, attempt }
     const claimedWork = new ClaimedWork(this.#store, this.#clock, this.#random, checked, claimed)
     try {
-      const result = await claimedWork.perform(work, found, await this.#store.issuer())
+      const issuer = await this.#store.issuer().catch((error: unknown) => {
+        this.#giveBack(checked, attempt)
+        throw error
+      })
+      const result = await claimedWork.perform(work, found, issuer)
       tell('done')
       return result
     } catch (error) {
@@ -314,10 +318,19 @@ function check(request: IdempotentRequest, work: unknown, options: IdempotentOpt
     scope: checkName(checkText('scope', request.scope, limits.namespaceBytes), 'scope'),
     key: checkText('key', request.key, limits.nameBytes),
     payload: payloadDigest(request.payload),
-    ttlMs: checkNumber('ttlMs', options.ttlMs ?? defaults.ttlMs, { min: 50, max: 86_400_000 }),
-    waitMs: checkNumber('waitMs', options.waitMs ?? defaults.waitMs, { min: 0, infinityAllowed: true }),
-    keepMs: checkNumber('keepMs', options.keepMs ?? defaults.idempotentKeepMs, { min: 1, max: 1e13 }),
+    ...checkTimes(options),
     storeError,
     signal: checkSignal(options.signal),
+  }
+}
+
+type Times = Pick<Checked, 'ttlMs' | 'waitMs' | 'keepMs'>
+
+export function checkTimes(options: Partial<Times>): Times {
+  const { ttlMs = defaults.ttlMs, waitMs = defaults.waitMs, keepMs = defaults.idempotentKeepMs } = options
+  return {
+    ttlMs: checkNumber('ttlMs', ttlMs, { min: 50, max: 86_400_000 }),
+    waitMs: checkNumber('waitMs', waitMs, { min: 0, infinityAllowed: true }),
+    keepMs: checkNumber('keepMs', keepMs, { min: 1, max: 1e13 }),
   }
 }

@@ -99,3 +99,36 @@ test('the console is a logger, stop ends it, and what is none is refused at the 
   assert.throws(() => logEvents(console, { messageKey: '' }), refused)
   assert.throws(() => logEvents(console, { level: 'info' } as never), refused)
 })
+
+test('a logger with the methods of winston gets the sentence as message, and no field that it would replace', () => {
+  // Winston documents `logger.info(info)` for an object as `logger.log({ ...info, level: 'info' })`, and `message` as its text.
+  const written: Line[] = []
+  const at = (level: string) => (info: Line) => {
+    written.push({ ...info, level })
+    return logger
+  }
+  const logger = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+  const { stop } = logEvents(logger, { messageKey: 'message' })
+  onTestFinished(stop)
+  const about = {
+    backend: 'b',
+    namespace: 'n',
+    name: 'a',
+    holder: 'h',
+    id: 'i',
+    token: 5n,
+    mode: 'exclusive',
+  }
+  emit('lost', { ...about, reason: 'expired', heldForMs: 7 } as never)
+  assert.deepEqual(written, [
+    {
+      ...about,
+      token: '5',
+      reason: 'expired',
+      heldForMs: 7,
+      event: 'lost',
+      message: 'holdfast: lost of "a"',
+      level: 'error',
+    },
+  ])
+})

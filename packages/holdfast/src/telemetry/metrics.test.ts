@@ -264,8 +264,8 @@ describe('gauges', () => {
       fc.asyncProperty(lockerCommands, fc.nat(), async (commands, seed) => {
         const world = new LockerWorld(seed)
         await play(world, commands)
-        // Registries collect asynchronously, so only some of the runs are looked at half way.
-        if (runs++ % 10 === 0) {
+        // Registries collect asynchronously, so only some of the runs are looked at half way, and all until both were seen to rise.
+        if (runs++ % 10 === 0 || most.held * most.waiting === 0) {
           const between = await outputs.scraped()
           most.held = Math.max(most.held, sum(between, 'holdfast_held'))
           most.waiting = Math.max(most.waiting, sum(between, 'holdfast_waiting'))
@@ -356,6 +356,11 @@ describe('set-up', () => {
       () => prometheusMetrics({} as never),
       () => prometheusMetrics({ client: { ...client, Gauge: undefined } as never }),
       () => prometheusMetrics({ client, registry: {} as never }),
+      () =>
+        prometheusMetrics({
+          client,
+          registry: { getSingleMetric: () => undefined, removeSingleMetric() {} } as never,
+        }),
       () => prometheusMetrics({ client, registry, group: 'x' as never }),
       () => prometheusMetrics({ client, registry, groups: 1 } as never),
       ...[{ waits: [] }, { waits: [2, 1] }, { holds: [Number.NaN] }, { waits: 1 }, { other: [1] }].map(

@@ -10,6 +10,8 @@ export type { MetricsOptions, Telemetry } from './collector.ts'
 /** The part of a registry of prom-client that is used. */
 export interface PromRegistry {
   getSingleMetric(name: string): unknown
+  // biome-ignore lint/suspicious/noExplicitAny: metrics of each class have types of their own
+  registerMetric(metric: any): void
   removeSingleMetric(name: string): void
 }
 
@@ -36,7 +38,8 @@ export function prometheusMetrics(options: PrometheusOptions): Telemetry {
   checkKnownOptions('options', options ?? null, ['client', 'registry', 'group', 'buckets'])
   const { client, registry = client?.register } = options
   checkMethods('client', client, 'the module prom-client', 'Counter', 'Gauge', 'Histogram')
-  checkMethods('registry', registry, 'a registry of prom-client', 'getSingleMetric', 'removeSingleMetric')
+  const methods = ['getSingleMetric', 'registerMetric', 'removeSingleMetric']
+  checkMethods('registry', registry, 'a registry of prom-client', ...methods)
   if (metrics.some((metric) => registry.getSingleMetric(prometheusName(metric)) !== undefined))
     throw new InvalidArgumentError(
       'registry',

@@ -212,3 +212,31 @@ test('options are checked as without spans, and the rest of the locker is the or
   assert.throws(() => traceLocker(traced, { tracer: { startSpan() {} } as never }), refused)
   assert.equal(trace.getActiveSpan(), undefined)
 })
+
+test('the body of withLeases has a hold span: its spans are children, and the loss of one lease is its error', async () => {
+  const { traced, tracer, one, named, request, engine, clock } = stage()
+  await request('request', () =>
+    traced.withLeases(['a', 'b'], async () => void tracer.startSpan('work').end()),
+  )
+  const hold = one('holdfast hold')
+  assert.deepEqual(hold.attributes['holdfast.name'], ['a', 'b'])
+  assert.equal(parentOf(one('work')), idOf(hold))
+  assert.equal(parentOf(hold), idOf(one('request')))
+  assert.equal(hold.status.code, SpanStatusCode.UNSET)
+  const lost = traced.withLeases(['a', 'b'], { ttlMs: 9_000 }, async ({ signal }) => {
+    engine.deleteName('default', 'b')
+    await clock.advance(6_000)
+    assert.ok(signal.aborted)
+  })
+  await assert.rejects(lost, { code: 'LEASE_LOST' })
+  const [, second] = named('holdfast hold')
+  assert.deepEqual(
+    [second?.status.code, second?.attributes['holdfast.outcome']],
+    [SpanStatusCode.ERROR, 'deleted'],
+  )
+  await assert.rejects(
+    traced.withLeases(['a'], () => Promise.reject(new Error('of the body'))),
+    /of the body/,
+  )
+  assert.equal(named('holdfast hold').at(-1)?.status.message, 'Error: of the body')
+})

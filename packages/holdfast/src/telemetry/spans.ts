@@ -34,12 +34,12 @@ export interface TraceOptions {
   readonly tracer: Tracer
 }
 
-type Body<T> = (lease: Lease) => Promise<T> | T
+type Body<H, T> = (held: H) => Promise<T> | T
 type Asked = { readonly mode?: string; readonly signal?: AbortSignal } | undefined
 
 /**
- * The same locker with spans: `holdfast acquire` around each wait, and `holdfast hold` around the body of `withLease`, whose own
- * spans become children of it. A lease of `acquire` has no span of its own: nothing says which code runs under it.
+ * The same locker with spans: `holdfast acquire` around each wait, and `holdfast hold` around the body of `withLease` and
+ * `withLeases`, whose own spans become children of it. A lease of `acquire` has no span of its own: nothing says which code runs under it.
  */
 export function traceLocker<L extends Locker>(locker: L, options: TraceOptions): L {
   checkMethods('locker', locker, 'a locker', 'acquire', 'withLease')
@@ -71,12 +71,41 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       throw error
     }
   }
+  /** Options that tell jeopardy to the span of the body, and the body in its span. */
+  const holding = <H extends Held, T>(
+    name: string | readonly string[],
+    asked: AcquireOptions,
+    leasesOf: (held: H) => readonly Lease[],
+    body: Body<H, T>,
+  ) => {
+    let hold: Span | undefined
+    const onJeopardy = (remainingMs: number) => {
+      hold?.addEvent('jeopardy', { 'holdfast.remaining_ms': remainingMs })
+      asked.onJeopardy?.(remainingMs)
+    }
+    const isHeard = asked.onJeopardy === undefined || typeof asked.onJeopardy === 'function'
+    return {
+      options: isHeard ? { ...asked, onJeopardy } : asked,
+      hasBegun: () => hold !== undefined,
+      run(held: H): Promise<T> {
+        const attributes = { ...about(name, asked), ...tokenOf(held) }
+        return tracer.startActiveSpan('holdfast hold', { attributes }, (span) => {
+          hold = span
+          return underSpan(span, held, leasesOf(held), body)
+        })
+      },
+    }
+  }
   const traced: Locker = overriding<Locker>(locker, {
-    withLeases: <T>(
+    async withLeases<T>(
       names: readonly string[],
-      optionsOrBody: AcquireOptions | ((leases: LeaseSet) => Promise<T> | T),
-      maybeBody?: (leases: LeaseSet) => Promise<T> | T,
-    ) => withLeases<LeaseSet, T>(traced, names, optionsOrBody, maybeBody),
+      optionsOrBody: AcquireOptions | Body<LeaseSet, T>,
+      maybeBody?: Body<LeaseSet, T>,
+    ) {
+      const { options: asked, body } = readBody(optionsOrBody, maybeBody)
+      const { options, run } = holding<LeaseSet, T>(names, asked, ({ leases }) => leases, body)
+      return withLeases<LeaseSet, T>(traced, names, options, run)
+    },
     acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
     tryAcquire: (name, asked) => acquiring(name, asked, () => locker.tryAcquire(name, asked)),
     acquireAll: (names, asked) => acquiring(names, asked, () => locker.acquireAll(names, asked)),
@@ -84,26 +113,21 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       acquiring(name, permits(asked), () => locker.acquirePermits(name, asked)),
     tryAcquirePermits: (name, asked) =>
       acquiring(name, permits(asked), () => locker.tryAcquirePermits(name, asked)),
-    async withLease<T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) {
+    async withLease<T>(
+      name: string,
+      optionsOrBody: AcquireOptions | Body<Lease, T>,
+      maybeBody?: Body<Lease, T>,
+    ) {
       const { options: asked, body } = readBody(optionsOrBody, maybeBody)
       const wait = start(name, asked)
-      let hold: Span | undefined
-      const onJeopardy = (remainingMs: number) => {
-        hold?.addEvent('jeopardy', { 'holdfast.remaining_ms': remainingMs })
-        asked.onJeopardy?.(remainingMs)
-      }
-      const isHeard = asked.onJeopardy === undefined || typeof asked.onJeopardy === 'function'
+      const { options, run, hasBegun } = holding<Lease, T>(name, asked, (lease) => [lease], body)
       try {
-        return await locker.withLease(name, isHeard ? { ...asked, onJeopardy } : asked, (lease) => {
+        return await locker.withLease(name, options, (lease) => {
           answered(wait, lease)
-          const attributes = { ...about(name, asked), ...tokenOf(lease) }
-          return tracer.startActiveSpan('holdfast hold', { attributes }, (span) => {
-            hold = span
-            return underSpan(span, lease, body)
-          })
+          return run(lease)
         })
       } catch (error) {
-        if (hold === undefined) refused(wait, error, asked.signal)
+        if (!hasBegun()) refused(wait, error, asked.signal)
         throw error
       }
     },
@@ -111,18 +135,28 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
   return traced as L
 }
 
-async function underSpan<T>(span: Span, lease: Lease, body: Body<T>): Promise<T> {
-  const untie = onAborted(lease.signal, ({ reason: { reason } }) =>
+interface Held {
+  readonly signal: AbortSignal
+  readonly fence?: Fence
+}
+
+async function underSpan<H extends Held, T>(
+  span: Span,
+  held: H,
+  leases: readonly Lease[],
+  body: Body<H, T>,
+): Promise<T> {
+  const untie = onAborted(held.signal, ({ reason: { reason } }) =>
     fail(span, reason, `lease lost: ${reason}`),
   )
   try {
-    return await body(lease)
+    return await body(held)
   } catch (error) {
-    if (lease.state !== 'lost') fail(span, 'failed', textOf(error))
+    if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
     throw error
   } finally {
-    // The lease judges itself when it is asked, and so the loss is told before the end.
-    void lease.state
+    // A lease judges itself when it is asked, and so the loss is told before the end.
+    for (const { state } of leases) void state
     untie()
     span.end()
   }

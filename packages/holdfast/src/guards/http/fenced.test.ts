@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { describe, test } from 'vitest'
 import { createStock, fenceOf, key, serveStock, signedText } from '../../../test/http/guarded-stock.ts'
 import { servers } from '../../../test/http/servers.ts'
+import { onEvent } from '../../base/events.ts'
 import { formatFence } from '../../base/fence-text.ts'
 import { fenced, fencedWeb, type NodeRequest, type ProblemDocument } from '../http.ts'
 import { memoryGuard } from '../memory.ts'
@@ -123,6 +127,42 @@ describe('fenced', () => {
     const { outcome, code, retryable, detail } = (await response.json()) as ProblemDocument
     assert.deepEqual([outcome, code, retryable], ['unknown', 'BACKEND_UNAVAILABLE', true])
     assert.doesNotMatch(detail, /secret/)
+  })
+
+  test('without next, a handler that fails gets its client 500, or breaks off the answer that it has begun', async () => {
+    const warnings: string[] = []
+    const stop = onEvent('warning', ({ code }) => void warnings.push(code))
+    let handled: Promise<void> | undefined
+    const handle = fenced({ guard, unsigned: true, name: () => 'n' }, async (request, response) => {
+      if (request.url === '/begun') response.write('begun')
+      if (request.url === '/ended') response.end('ended')
+      if (request.url === '/body') for await (const _ of request);
+      throw new Error('planted')
+    })
+    const server = createServer((incoming, response) => {
+      handled = handle(incoming, response)
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const headers = { 'holdfast-fence': formatFence(fenceOf(5n, { name: 'n' })) }
+    const ask = (path: string) => fetch(url + path, { method: 'PUT', headers })
+    try {
+      assert.equal((await ask('/')).status, 500)
+      assert.equal(await (await ask('/ended')).text(), 'ended')
+      await assert.rejects(async () => (await ask('/begun')).text())
+      await handled
+      assert.deepEqual(warnings, ['HOLDFAST_HTTP', 'HOLDFAST_HTTP', 'HOLDFAST_HTTP'])
+      const cut = request(`${url}/body`, { method: 'PUT', headers: { ...headers, 'content-length': '100' } })
+      cut.on('error', () => {}).write('half')
+      await once(server, 'request')
+      cut.destroy()
+      await handled
+      assert.equal(warnings.length, 3, 'a client that has left is not worth a warning')
+    } finally {
+      stop()
+      server.closeAllConnections()
+      server.close()
+    }
   })
 
   test('once the answer has begun, a refusal is the error of the server', async () => {

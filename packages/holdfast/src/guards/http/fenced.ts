@@ -16,6 +16,7 @@ import {
   headerOf,
   type NodeRequest,
   type NodeResponse,
+  passOn,
   requestOf,
   sendFastify,
   sendNode,
@@ -59,7 +60,7 @@ type ResponseFor<Req> = Req extends { readonly res?: infer Res } ? NonNullable<R
 
 /**
  * For node:http, and for Express, where `name` says what it is given: `name: (req: Request<{ sku: string }>) => …`. An error that
- * is not a guard's goes to `next`, or rejects where there is none.
+ * is not a guard's goes to `next`; where there is none, the client gets 500, and the process a warning.
  */
 export function fenced<
   Req extends NodeRequest = IncomingMessage,
@@ -80,8 +81,7 @@ export function fenced<
     } catch (error) {
       const problem = plain.headersSent ? null : problemOf(error)
       if (problem !== null) sendNode(plain, problem)
-      else if (next === undefined) throw error
-      else next(error)
+      else passOn(plain, error, next)
     }
   }
 }

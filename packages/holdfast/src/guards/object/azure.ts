@@ -44,11 +44,15 @@ export function azureStore(container: AzureContainer): ObjectStore {
   return {
     async get(key, { signal } = {}) {
       const blob = blobOf(key)
-      return ask(async () => {
-        const found = await blob.download(0, undefined, given({ abortSignal: signal }))
-        const { readableStreamBody, etag = '' } = found
-        return { body: readableStreamBody ? await buffer(readableStreamBody) : new Uint8Array(), etag }
-      }, isAbsent)
+      return ask(
+        async () => {
+          const found = await blob.download(0, undefined, given({ abortSignal: signal }))
+          const { readableStreamBody, etag = '' } = found
+          return { body: readableStreamBody ? await buffer(readableStreamBody) : new Uint8Array(), etag }
+        },
+        isAbsent,
+        'not-applied',
+      )
     },
     async put(key, body, { ifMatch, ifNoneMatch, contentType, signal } = {}) {
       const blob = blobOf(key)
@@ -58,7 +62,8 @@ export function azureStore(container: AzureContainer): ObjectStore {
         blobHTTPHeaders: given({ blobContentType: contentType }),
       }
       const upload = async () => (await blob.upload(body, Buffer.byteLength(body), options)).etag ?? ''
-      return ask(upload, isRefusedWrite)
+      // The SDK repeats requests by itself, and its errors do not say so.
+      return ask(upload, isRefusedWrite, 'unknown')
     },
     async delete(key, { signal } = {}) {
       const blob = blobOf(key)
@@ -68,8 +73,8 @@ export function azureStore(container: AzureContainer): ObjectStore {
       const names = container
         .listBlobsFlat({ prefix, ...given({ abortSignal: signal }) })
         [Symbol.asyncIterator]()
-      for (let next = await ask(() => names.next()); next && !next.done; next = await ask(() => names.next()))
-        yield next.value.name
+      const next = () => ask(() => names.next(), undefined, 'not-applied')
+      for (let found = await next(); found && !found.done; found = await next()) yield found.value.name
     },
   }
 }

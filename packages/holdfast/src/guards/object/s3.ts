@@ -53,10 +53,14 @@ export function s3Store(client: S3Client, bucket: string): ObjectStore {
   const Bucket = checkText('bucket', bucket, limits.nameBytes)
   return {
     get(Key, { signal } = {}) {
-      return ask(async () => {
-        const { Body, ETag = '' } = await client.getObject({ Bucket, Key }, given({ abortSignal: signal }))
-        return { body: (await Body?.transformToByteArray()) ?? new Uint8Array(), etag: unquoted(ETag) }
-      }, isAbsent)
+      return ask(
+        async () => {
+          const { Body, ETag = '' } = await client.getObject({ Bucket, Key }, given({ abortSignal: signal }))
+          return { body: (await Body?.transformToByteArray()) ?? new Uint8Array(), etag: unquoted(ETag) }
+        },
+        isAbsent,
+        'not-applied',
+      )
     },
     put(Key, Body, { ifMatch, ifNoneMatch, contentType, signal } = {}) {
       const conditions = given({ ContentType: contentType, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch })
@@ -78,7 +82,8 @@ export function s3Store(client: S3Client, bucket: string): ObjectStore {
         isFirst = false
       ) {
         const input = { Bucket, Prefix, ...given({ ContinuationToken }) }
-        const page = await ask(() => client.listObjectsV2(input, given({ abortSignal: signal })))
+        const read = () => client.listObjectsV2(input, given({ abortSignal: signal }))
+        const page = await ask(read, undefined, 'not-applied')
         for (const { Key } of page?.Contents ?? []) if (Key !== undefined) yield Key
         ContinuationToken = page?.NextContinuationToken
       }
@@ -91,7 +96,12 @@ function unquoted(etag: string): string {
   return etag.replace(/^"(.*)"$/, '$1')
 }
 
+interface SdkError {
+  readonly name?: string
+  readonly $metadata?: { readonly httpStatusCode?: number; readonly attempts?: number }
+}
+
 const ask = askingOf('s3', (error) => {
-  const { name, $metadata } = (error ?? {}) as { name?: string; $metadata?: { httpStatusCode?: number } }
-  return { status: $metadata?.httpStatusCode, code: name }
+  const { name, $metadata: { httpStatusCode, attempts = 1 } = {} } = (error ?? {}) as SdkError
+  return { status: httpStatusCode, code: name, isRepeated: attempts > 1 }
 })

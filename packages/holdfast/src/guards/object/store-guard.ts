@@ -12,6 +12,9 @@ import type { GuardSettings } from '../settings.ts'
 import type { ObjectBody } from './store.ts'
 import { type ObjectTerms, readHead, type Seen, Visit, withinLimit } from './visit.ts'
 
+/** Token and id of data. Only that much is ours to delete: `<key>.d/` may also have heads of names that lie below it. */
+const dataName = /^(\d+)-[\w-]{22}$/
+
 export class StoreGuard extends GuardBase<ObjectTx> implements ObjectGuard {
   readonly #terms: ObjectTerms
   readonly #queue = new SerialQueue()
@@ -42,17 +45,26 @@ export class StoreGuard extends GuardBase<ObjectTx> implements ObjectGuard {
 
   async collect(name: string, options: { readonly signal?: AbortSignal } = {}): Promise<number> {
     checkCallOptions(options)
+    const { signal } = options
     const { keyOf, store } = this.#terms
     const prefix = `${keyOf(checkName(name))}.d/`
-    const { head } = await readHead(this.#terms, keyOf(name), name)
+    const { head } = await readHead(this.#terms, keyOf(name), name, signal)
     // Holders below the newest exclusive one are refused: they cannot refer to their data any more. All others may.
     const oldest = head?.remembered.exclusiveToken ?? 0n
+    const stop = new AbortController()
+    const keys = store.list(prefix, { signal: stop.signal })[Symbol.asyncIterator]()
+    const next = () => withinLimit(this.#terms, () => keys.next(), signal, 'not-applied')
     let deleted = 0
-    for await (const key of store.list(prefix, options)) {
-      const token = /^(\d+)-[^/]+$/.exec(key.slice(prefix.length))?.[1]
-      if (token === undefined || BigInt(token) >= oldest || key === head?.ptr) continue
-      await withinLimit(this.#terms, (signal) => store.delete(key, { signal }))
-      deleted++
+    try {
+      for (let found = await next(); !found.done; found = await next()) {
+        const key = found.value
+        const token = dataName.exec(key.slice(prefix.length))?.[1]
+        if (token === undefined || BigInt(token) >= oldest || key === head?.ptr) continue
+        await withinLimit(this.#terms, (limit) => store.delete(key, { signal: limit }), signal)
+        deleted++
+      }
+    } finally {
+      stop.abort()
     }
     return deleted
   }

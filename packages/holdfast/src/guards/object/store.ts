@@ -1,5 +1,5 @@
 /** An object store as the guard uses it: single objects, and writes on condition of an ETag. */
-import { BackendUnavailableError, InvalidArgumentError } from '../../base/errors.ts'
+import { BackendUnavailableError, type CallOutcome, InvalidArgumentError } from '../../base/errors.ts'
 
 export type ObjectBody = string | Uint8Array
 
@@ -62,6 +62,8 @@ export function checkMethods(
 export interface Refusal {
   readonly status: number | undefined
   readonly code: string | undefined
+  /** The client has sent the request more than once by itself: the answer is to one of the copies. */
+  readonly isRepeated?: boolean
 }
 
 /** There is no such object. A bucket or container that is missing is another matter. */
@@ -74,27 +76,33 @@ export function isRefusedWrite(refusal: Refusal): boolean {
   return isAbsent(refusal) || refusal.status === 409 || refusal.status === 412
 }
 
-export type Ask = <T>(work: () => Promise<T>, isAnswer?: (refusal: Refusal) => boolean) => Promise<T | null>
+/** `outcome`: of a failure, where the client's error does not say. Default: a refusal of the only copy was not applied. */
+export type Ask = <T>(
+  work: () => Promise<T>,
+  isAnswer?: (refusal: Refusal) => boolean,
+  outcome?: CallOutcome,
+) => Promise<T | null>
 
 /** Makes the function that calls the client, and answers null for a refusal that is an answer. */
 export function askingOf(store: string, refusalIn: (error: unknown) => Refusal): Ask {
-  return async (work, isAnswer) => {
+  return async (work, isAnswer, outcome) => {
     try {
       return await work()
-    } catch (error) {
-      const refusal = refusalIn(error)
+    } catch (cause) {
+      const refusal = refusalIn(cause)
       if (isAnswer?.(refusal)) return null
-      throw failureOf(store, refusal, error)
+      const { status, code } = refusal
+      const said = status === undefined ? 'gave no answer' : `answered ${status}${code ? ` ${code}` : ''}`
+      throw new BackendUnavailableError(store, `it ${said}`, outcome ?? outcomeOf(refusal), { cause })
     }
   }
 }
 
 const passing: ReadonlySet<number> = new Set([408, 429])
 
-function failureOf(store: string, { status, code }: Refusal, cause: unknown): BackendUnavailableError {
+function outcomeOf({ status, isRepeated = false }: Refusal): CallOutcome {
   const isRefused = status !== undefined && status >= 400 && status < 500 && !passing.has(status)
-  const said = status === undefined ? 'gave no answer' : `answered ${status}${code ? ` ${code}` : ''}`
-  return new BackendUnavailableError(store, `it ${said}`, isRefused ? 'not-applied' : 'unknown', { cause })
+  return isRefused && !isRepeated ? 'not-applied' : 'unknown'
 }
 
 /** The options without those that were left out: clients do not take `undefined` for that. */

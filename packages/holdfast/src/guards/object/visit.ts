@@ -81,7 +81,7 @@ export class Visit {
 
   /** `seen`: what an earlier call has seen, instead of a request. What is out of date is found by the write. */
   async look(seen?: Seen): Promise<void> {
-    this.#seen = seen ?? (await readHead(this.#terms, this.key, this.#name))
+    this.#seen = seen ?? (await readHead(this.#terms, this.key, this.#name, this.#signal))
   }
 
   /** The mark after this call. Throws if the fence must not pass. */
@@ -115,11 +115,8 @@ export class Visit {
       this.#hasRead = true
       if (head === null || head.ptr === null) return null
       const { ptr } = head
-      const found = await withinLimit(
-        this.#terms,
-        (signal) => this.#terms.store.get(ptr, { signal }),
-        'not-applied',
-      )
+      const get = (signal: AbortSignal) => this.#terms.store.get(ptr, { signal })
+      const found = await withinLimit(this.#terms, get, this.#signal, 'not-applied')
       if (found !== null) return found.body
       await this.look()
       if (this.#seen.etag === etag) throw this.#failure(`its data, ${quote(ptr)}, was deleted by others`)
@@ -134,7 +131,6 @@ export class Visit {
     if (body !== null && ptr !== null) await this.#upload(ptr, body, contentType)
     for (;;) {
       const remembered = this.judge()
-      this.#signal?.throwIfAborted()
       const before = this.#seen.head
       const head = withWrite({ last: [], ptr: null, ...before, remembered }, id, ptr)
       if (await this.#put(head, id)) break
@@ -150,9 +146,11 @@ export class Visit {
   /** Nothing refers to the data yet, so whatever becomes of this request has no effect. */
   async #upload(key: string, body: ObjectBody, contentType: string | undefined): Promise<void> {
     const type = contentType === undefined ? {} : { contentType }
+    const put = (signal: AbortSignal) => this.#terms.store.put(key, body, { signal, ...type })
     try {
-      await withinLimit(this.#terms, (signal) => this.#terms.store.put(key, body, { signal, ...type }))
+      await withinLimit(this.#terms, put, this.#signal)
     } catch (error) {
+      this.#signal?.throwIfAborted()
       throw this.#failure('its data could not be stored', 'not-applied', error)
     }
   }
@@ -163,12 +161,13 @@ export class Visit {
     const condition = etag === null ? { ifNoneMatch: '*' as const } : { ifMatch: etag }
     const nonce = this.#terms.random.id()
     const head = { ...next, nonce }
+    const put = (signal: AbortSignal) =>
+      this.#terms.store.put(headKey(this.key), formatHead(head), { ...condition, signal })
     let failure: unknown
+    this.#signal?.throwIfAborted()
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       try {
-        const newEtag = await withinLimit(this.#terms, (signal) =>
-          this.#terms.store.put(headKey(this.key), formatHead(head), { ...condition, signal }),
-        )
+        const newEtag = await withinLimit(this.#terms, put, this.#signal)
         if (newEtag) {
           this.#seen = { head, etag: newEtag }
           return true
@@ -177,6 +176,7 @@ export class Visit {
         // An earlier copy may still arrive.
         if (isNotApplied(error) && tries === 0) throw error
         failure = error
+        if (this.#signal?.aborted) throw this.#failure('cancelled while it was written', 'unknown', error)
       }
       await this.look().catch((error: unknown) => {
         throw this.#failure('its head could not be read after a write', 'unknown', failure ?? error)
@@ -194,20 +194,29 @@ export class Visit {
   }
 }
 
-export async function readHead(terms: ObjectTerms, key: string, name: string): Promise<Seen> {
-  const found = await withinLimit(terms, (signal) => terms.store.get(headKey(key), { signal }), 'not-applied')
+export async function readHead(
+  terms: ObjectTerms,
+  key: string,
+  name: string,
+  signal?: AbortSignal,
+): Promise<Seen> {
+  const get = (limit: AbortSignal) => terms.store.get(headKey(key), { signal: limit })
+  const found = await withinLimit(terms, get, signal, 'not-applied')
   if (found === null) return { head: null, etag: null }
   return { head: parseHead(headKey(key), name, found.body), etag: found.etag }
 }
 
+/** One request. `signal`: of the caller, whose reason is thrown; `lost`: the outcome of one that is not answered in time. */
 export function withinLimit<T>(
   { clock, callTimeoutMs }: ObjectTerms,
-  call: (signal: AbortSignal) => Promise<T>,
+  call: (limit: AbortSignal) => Promise<T>,
+  signal: AbortSignal | undefined,
   lost: CallOutcome = 'unknown',
 ): Promise<T> {
   const work = (limit: Cancellation) => unlessCancelled(call(limit.signal), limit)
   const reason = () => new BackendUnavailableError(BACKEND, `no answer within ${callTimeoutMs} ms`, lost)
-  return withLimit(clock, callTimeoutMs, work, { keepsProcessAlive: true, reason })
+  const tie = (limit: Cancellation) => limit.follow(signal)
+  return withLimit(clock, callTimeoutMs, work, { keepsProcessAlive: true, reason, tie })
 }
 
 function dataKey(key: string, token: bigint, id: string): string {

@@ -1,12 +1,12 @@
 /** Answers as they are stored with a key, and keys as clients send them. */
 import { limits } from '../../base/defaults.ts'
 import { InvalidArgumentError } from '../../base/errors.ts'
-import type { HttpAnswer } from '../../base/http.ts'
+import { type HttpAnswer, problem } from '../../base/http.ts'
 import { utf8Length } from '../../base/names.ts'
 
-/** `tooLarge` stands for an answer that was sent once and cannot be repeated. */
+/** `lost` stands for an answer that cannot be repeated: it was sent once, or was none. */
 export type StoredAnswer =
-  | { readonly tooLarge: true }
+  | { readonly lost: 'too-large' | 'none' }
   | {
       readonly status: number
       readonly headers: Readonly<Record<string, string>>
@@ -28,13 +28,21 @@ export function toStored(
     ...(body instanceof Uint8Array && { base64: Buffer.from(body).toString('base64') }),
   }
   return utf8Length(JSON.stringify(stored)) > limits.storedBytes - WRAPPING_BYTES
-    ? { tooLarge: true }
+    ? { lost: 'too-large' }
     : stored
 }
 
-/** Null: too large to repeat. */
-export function fromStored(stored: StoredAnswer): HttpAnswer | null {
-  if ('tooLarge' in stored) return null
+const lost = {
+  'too-large': problem(
+    409,
+    'TOO_LARGE_TO_REPEAT',
+    'This request was done, and its answer is too large to be repeated.',
+  ),
+  none: problem(409, 'ANSWER_LOST', 'This request was done, and its answer could not be stored.'),
+} as const
+
+export function fromStored(stored: StoredAnswer): HttpAnswer {
+  if ('lost' in stored) return lost[stored.lost]
   const { status, headers, text, base64 } = stored
   const body = base64 === undefined ? text : Buffer.from(base64, 'base64')
   return { status, headers, body: body === undefined || body.length === 0 ? null : body }

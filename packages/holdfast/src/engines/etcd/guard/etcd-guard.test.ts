@@ -143,6 +143,44 @@ describe.runIf(wanted('etcd'))('etcdGuard', () => {
     assert.equal(await open({ prefix }).transaction((tx) => tx.get(key)), '2')
   })
 
+  test('an abort ends a call at once: a read with the signal’s reason, and a write that was sent is unknown', async () => {
+    const { port } = new URL(hosts()[0] ?? '')
+    const proxy = await startProxy({ host: '127.0.0.1', port: Number(port) })
+    onTestFinished(() => proxy.close())
+    const { prefix } = own()
+    const key = `${prefix}data`
+    const planted = new Error('planted')
+    const observer = open({ prefix })
+    for (const at of ['marks', 'read', 'write'] as const) {
+      proxy.heal()
+      // By the fake clock no limit of time ends a call.
+      const url = `http://127.0.0.1:${proxy.port}`
+      const guard = open({ prefix, hosts: [url], clock: createFakeClock() })
+      await guard.run(fence(1n), (tx) => tx.put(key, '1'))
+      const cancelled = new AbortController()
+      if (at === 'marks') proxy.drop('down')
+      const cut = guard.run(
+        fence(1n),
+        async (tx) => {
+          if (at === 'read') proxy.drop('down')
+          await tx.get(key)
+          proxy.drop('down')
+          tx.put(key, '2')
+        },
+        { signal: cancelled.signal },
+      )
+      const rejected =
+        at === 'write'
+          ? assert.rejects(cut, { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+          : assert.rejects(cut, planted)
+      const isSent = async () => at !== 'write' || (await observer.transaction((tx) => tx.get(key))) === '2'
+      do await new Promise((resolve) => setTimeout(resolve, 20))
+      while (!(await isSent()))
+      cancelled.abort(planted)
+      await rejected
+    }
+  })
+
   test('bad input is refused', async () => {
     const invalid = { code: 'INVALID_ARGUMENT' }
     const wrong = [

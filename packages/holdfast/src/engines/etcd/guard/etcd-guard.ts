@@ -19,7 +19,7 @@
 import { callWith } from '../../../base/aborting.ts'
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { defaults } from '../../../base/defaults.ts'
-import { ConflictError, InvalidArgumentError, UnsupportedError } from '../../../base/errors.ts'
+import { ConflictError, InvalidArgumentError, outcomeOf, UnsupportedError } from '../../../base/errors.ts'
 import { checkInteger } from '../../../base/options.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import { withLimit } from '../../../base/within.ts'
@@ -150,7 +150,7 @@ class TransactionGuard extends GuardBase<EtcdTx> implements EtcdGuard {
         'must be an open transaction of this guard: guard.transaction((tx) => …).',
       )
     const entries = [...(this.#entered.get(tx)?.entries ?? []), entry]
-    const marks = await this.#read(entries)
+    const marks = await this.#read(entries, tx.signal)
     this.#decide(entries, marks)
     this.#entered.set(tx, { entries, marks })
   }
@@ -170,8 +170,8 @@ class TransactionGuard extends GuardBase<EtcdTx> implements EtcdGuard {
   #transact<T>(body: (tx: EtcdTx) => Promise<T> | T, signal: AbortSignal | undefined): Promise<T> {
     return this.#queue.run(
       async () => {
-        const tx = new EtcdTransaction(this, async (key) =>
-          etcd.kvsOf(await this.#ask(etcd.always([etcd.get(key)]))).at(0),
+        const tx = new EtcdTransaction(this, signal, async (key) =>
+          etcd.kvsOf(await this.#ask(etcd.always([etcd.get(key)]), signal)).at(0),
         )
         try {
           const result = await body(tx)
@@ -195,22 +195,23 @@ class TransactionGuard extends GuardBase<EtcdTx> implements EtcdGuard {
       const compare = [...compares, ...tx.reads].map(({ key, revision }) => etcd.written(key, revision))
       const success = [...puts.map(({ key, value }) => etcd.put(key, value)), ...tx.writes]
       if (compare.length === 0 && success.length === 0) return
-      const { succeeded } = await this.#ask(etcd.onCondition(compare, success))
+      const { succeeded } = await this.#ask(etcd.onCondition(compare, success), signal)
       if (succeeded) {
         for (const { proofs } of entries) announceAccepted(this.name, proofs)
         return
       }
-      const now = await this.#read(entries)
+      const now = await this.#read(entries, signal)
       if (now.isSameAs(before))
         throw new ConflictError('A key that was read in the transaction has been changed.')
       before = now
     }
   }
 
-  async #read(entries: readonly Entry[]): Promise<Marks> {
+  async #read(entries: readonly Entry[], signal?: AbortSignal): Promise<Marks> {
     const names = entries.flatMap(({ proofs }) => proofs.map(({ fence }) => fence.name))
     const marks = new Marks(this.#keys, names)
-    return names.length === 0 ? marks : marks.with(etcd.kvsOf(await this.#ask(etcd.always(marks.reads))))
+    if (names.length === 0) return marks
+    return marks.with(etcd.kvsOf(await this.#ask(etcd.always(marks.reads), signal)))
   }
 
   #decide(entries: readonly Entry[], marks: Marks): Marks {
@@ -220,12 +221,18 @@ class TransactionGuard extends GuardBase<EtcdTx> implements EtcdGuard {
     )
   }
 
-  #ask(request: etcd.TxnRequest): Promise<etcd.TxnResponse> {
-    return withLimit(
-      this.#clock,
-      this.#timeoutMs,
-      ({ signal }) => this.#client.ask(etcd.methods.txn, request, callWith(signal)),
-      { keepsProcessAlive: true },
-    )
+  /** A request that cannot have changed anything rejects with the reason of the signal. */
+  async #ask(request: etcd.TxnRequest, signal?: AbortSignal): Promise<etcd.TxnResponse> {
+    try {
+      return await withLimit(
+        this.#clock,
+        this.#timeoutMs,
+        (limit) => this.#client.ask(etcd.methods.txn, request, callWith(limit.signal)),
+        { keepsProcessAlive: true, tie: (limit) => limit.follow(signal) },
+      )
+    } catch (error) {
+      if (signal?.aborted && (etcd.isRead(request) || outcomeOf(error) !== 'unknown')) throw signal.reason
+      throw error
+    }
   }
 }

@@ -14,13 +14,20 @@ export interface EtcdTx {
 
 export class EtcdTransaction implements EtcdTx {
   readonly owner: object
+  /** Of the caller, for the guard's own requests. */
+  readonly signal: AbortSignal | undefined
   readonly #read: (key: string) => Promise<KeyValue | undefined>
   readonly #seen = new Map<string, { readonly value: string | null; readonly revision: number }>()
   readonly #written = new Map<string, string | null>()
   isOpen = true
 
-  constructor(owner: object, read: (key: string) => Promise<KeyValue | undefined>) {
+  constructor(
+    owner: object,
+    signal: AbortSignal | undefined,
+    read: (key: string) => Promise<KeyValue | undefined>,
+  ) {
     this.owner = owner
+    this.signal = signal
     this.#read = read
   }
 

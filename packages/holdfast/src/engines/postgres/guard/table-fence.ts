@@ -239,7 +239,8 @@ function literal(text: string): string {
  */
 export async function showFence(tx: SqlTransaction, proof: Proof | readonly Proof[]): Promise<void> {
   const proofs = checkProofs(proof, false)
-  assertHeld(proofs)
+  // Which tables are fenced, and by which guards, only the database knows.
+  assertHeld(proofs, 'table-fence')
   const texts = proofs.map(({ fence }) => fenceText(fence)).join(' ')
   await typedStep(() =>
     sqlRunnerOf(tx).query(

@@ -18,4 +18,4 @@ export {
   openDatabase,
   sharedFileSystemOf,
 } from './opening.ts'
-export { ownStep, type TransactionTerms, transact, whileBusy } from './transaction.ts'
+export { ownStep, rollBack, type TransactionTerms, transact, whileBusy } from './transaction.ts'

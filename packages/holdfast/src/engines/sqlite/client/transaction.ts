@@ -124,7 +124,7 @@ function assertSameTransaction(database: SqliteDatabase): void {
   }
 }
 
-function rollBack(database: SqliteDatabase): void {
+export function rollBack(database: SqliteDatabase): void {
   try {
     if (isInTransaction(database)) database.exec('ROLLBACK')
   } catch {

@@ -120,6 +120,72 @@ describe('fileGuard', () => {
     await assert.rejects(during(6n, null), { code: 'FENCE_STALE' })
   })
 
+  test('reads at once are one look, and reads and writes that are not awaited belong to the run', async () => {
+    const folder = newFolder()
+    mkdirSync(join(folder, 'sub'))
+    writeFileSync(join(folder, 'a'), 'old a')
+    writeFileSync(join(folder, 'b'), 'old b')
+    await using guard = fileGuard({ folder })
+    const seen = await guard.run(fence(1n), async (files) => {
+      const both = await Promise.all([files.read('a'), files.read('b')])
+      void files.write('a', 'first')
+      void files.write('a', 'x'.repeat(1_000_000))
+      void files.write('a', 'last')
+      void files.write('sub/c', 'new')
+      assert.equal(textOf(await files.read('a')), 'last')
+      void files.read('b')
+      return both.map(textOf)
+    })
+    assert.deepEqual(seen, ['old a', 'old b'])
+    assert.deepEqual([stored(folder, 'a'), stored(folder, 'sub/c')], ['last', 'new'])
+    assert.deepEqual(stagedIn(folder), [])
+  })
+
+  test('a write that fails fails its run, whether it is awaited or not, and leaves nothing behind', async () => {
+    const folder = newFolder()
+    await using guard = fileGuard({ folder })
+    const failing: ((files: Files) => unknown)[] = [
+      (files) => void files.write('../a', 'x'),
+      (files) => void files.write('a', 5 as never),
+      (files) => files.write('../a', 'x').catch(() => {}),
+    ]
+    for (const fails of failing) {
+      const run = guard.run(fence(1n), async (files) => {
+        await files.write('b', 'with it')
+        await fails(files)
+      })
+      await assert.rejects(run, { code: 'INVALID_ARGUMENT' })
+    }
+    const thrown = guard.run(fence(1n), async (files) => {
+      void files.write('b', 'x'.repeat(1_000_000))
+      throw new Error('of the effect')
+    })
+    await assert.rejects(thrown, /of the effect/)
+    assert.deepEqual([stored(folder, 'a'), stored(folder, 'b')], [undefined, undefined])
+    assert.deepEqual(stagedIn(folder), [])
+  })
+
+  test('files of a run that is over are refused', async () => {
+    await using guard = fileGuard({ folder: newFolder() })
+    const leaked = await guard.run(fence(1n), (files) => files)
+    await assert.rejects(leaked.read('a'), { code: 'INVALID_ARGUMENT', message: /over/ })
+    await assert.rejects(leaked.write('a', 'x'), { code: 'INVALID_ARGUMENT', message: /over/ })
+  })
+
+  test('close inside an effect is refused, and the guard closes afterwards', async () => {
+    const guard = fileGuard({ folder: newFolder() })
+    await guard.run(fence(1n), async () => {
+      await assert.rejects(guard.close(), { code: 'INVALID_ARGUMENT' })
+    })
+    await guard.run(fence(1n), () => {})
+    await guard.close()
+    await guard.close()
+    await assert.rejects(
+      guard.run(fence(1n), () => {}),
+      { code: 'CLOSED' },
+    )
+  })
+
   test('a frozen effect blocks nobody', async () => {
     const folder = newFolder()
     await using frozen = fileGuard({ folder })
@@ -135,20 +201,23 @@ describe('fileGuard', () => {
     assert.equal(stored(folder, 'a'), 'newer')
   })
 
-  test('staged files of the dead go after a day, and those of others stay', async () => {
-    const folder = newFolder()
-    await (await fileGuard({ folder })).close()
-    for (const [name, ageS] of [
-      ['.told', 90_000],
-      ['.tyoung', 60],
-    ] as const) {
-      writeFileSync(join(folder, '.holdfast', name), 'x')
-      utimesSync(join(folder, '.holdfast', name), Date.now() / 1_000 - ageS, Date.now() / 1_000 - ageS)
-    }
-    await using guard = fileGuard({ folder })
-    await guard.run(fence(1n), () => {})
-    assert.deepEqual(stagedIn(folder), ['.tyoung'])
-  })
+  test.each([undefined, Number.POSITIVE_INFINITY])(
+    'staged files of the dead go after a day, and those of others stay, with forgetAfterMs %s',
+    async (forgetAfterMs) => {
+      const folder = newFolder()
+      await (await fileGuard({ folder })).close()
+      for (const [name, ageS] of [
+        ['.told', 90_000],
+        ['.tyoung', 60],
+      ] as const) {
+        writeFileSync(join(folder, '.holdfast', name), 'x')
+        utimesSync(join(folder, '.holdfast', name), Date.now() / 1_000 - ageS, Date.now() / 1_000 - ageS)
+      }
+      await using guard = fileGuard({ folder, ...(forgetAfterMs && { forgetAfterMs }) })
+      await guard.run(fence(1n), () => {})
+      assert.deepEqual(stagedIn(folder), ['.tyoung'])
+    },
+  )
 
   test('a path outside of the folder, or that leads out of it, is refused', async () => {
     const folder = newFolder()

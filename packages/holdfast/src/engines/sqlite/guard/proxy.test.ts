@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { type EventEmitter, once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
-import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect, createServer as createTcpServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { afterAll, beforeAll, beforeEach, describe, test } from 'vitest'
 import { fenceOf, key, signedText } from '../../../../test/http/guarded-stock.ts'
+import { onEvent } from '../../../base/events.ts'
 import { makeFence } from '../../../base/fence.ts'
 import { formatFence } from '../../../base/fence-text.ts'
 import type { ProblemDocument } from '../../../guards/http.ts'
@@ -116,6 +119,11 @@ describe('fencingProxy', () => {
       '/a\\b',
       'http://x/stock/42',
       '/./stock',
+      '/stock//42',
+      '/stock/42//',
+      '/stock/%34%32',
+      '/st%6Fck/42',
+      '/stock/42%5f',
     ]) {
       const asked = request(proxy.url, {
         path,
@@ -164,9 +172,9 @@ describe('fencingProxy', () => {
     assert.deepEqual([...(await codeOf(timedOut)), outcome], [504, 'TARGET_TIMEOUT', 'unknown'])
     serve = echo
     const refused = await put(proxy, 6n)
-    assert.equal(refused.headers.get('retry-after'), '9')
+    assert.equal(refused.headers.get('retry-after'), '10')
     assert.deepEqual(await codeOf(refused), [503, 'QUARANTINED'])
-    await clock.advance(9_000)
+    await clock.advance(10_000)
     assert.equal((await put(proxy, 7n)).status, 200)
   })
 
@@ -263,6 +271,160 @@ describe('fencingProxy', () => {
     let answer = ''
     for await (const chunk of socket) answer += chunk
     assert.match(answer, /^HTTP\/1\.1 400/)
+  })
+
+  test('a body stays a body when its length is named as a header of the connection', async () => {
+    await using proxy = await start()
+    let requests = 0
+    serve = (incoming, outgoing) => {
+      requests++
+      echo(incoming, outgoing)
+    }
+    const { hostname, port } = new URL(proxy.url)
+    const socket = connect(Number(port), hostname)
+    const smuggled = 'PUT /stock/41 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n'
+    const lines = [
+      'DELETE /stock/42 HTTP/1.1',
+      'host: x',
+      `holdfast-fence: ${signedText(5n)}`,
+      'connection: close, content-length, transfer-encoding',
+      `content-length: ${smuggled.length}`,
+    ]
+    socket.write(`${lines.join('\r\n')}\r\n\r\n${smuggled}`)
+    let answer = ''
+    for await (const chunk of socket) answer += chunk
+    assert.match(answer, /^HTTP\/1\.1 200/)
+    assert.match(answer, /PUT \/stock\/41/, 'the service has seen it as the body')
+    assert.equal(requests, 1)
+  })
+
+  test('a body that is slower than the limit is given up, and may have taken effect', async () => {
+    const clock = createFakeClock()
+    await using proxy = await start({ clock, limitMs: 1_000 })
+    const arrived = nextRequest()
+    const slow = request(`${proxy.url}/stock/42`, {
+      method: 'PUT',
+      headers: { 'holdfast-fence': signedText(5n), 'content-length': '100' },
+    }).on('error', () => {})
+    slow.write('half')
+    const answer = once(slow, 'response') as Promise<[IncomingMessage]>
+    await arrived
+    await clock.advance(1_000)
+    assert.equal((await answer)[0].statusCode, 504)
+    assert.deepEqual(await codeOf(await put(proxy, 6n)), [503, 'QUARANTINED'])
+    slow.destroy()
+  })
+
+  test('a client that is slow with its headers is cut off', async () => {
+    await using proxy = await start({ limitMs: 50 })
+    const { hostname, port } = new URL(proxy.url)
+    for (const begun of ['', 'PUT /stock/42 HTTP/1.1\r\nhost: x\r\n']) {
+      const socket = connect(Number(port), hostname)
+      socket.write(begun)
+      await once(socket.resume(), 'close')
+    }
+  })
+
+  test('close answers what was forwarded, cuts off connections without a request, and forwards nothing more', async () => {
+    const proxy = await start()
+    const { hostname, port } = new URL(proxy.url)
+    const idle = ['', 'PUT /stock/42 HTTP/1.1\r\nhost: x\r\n'].map((begun) => {
+      const socket = connect(Number(port), hostname)
+      socket.on('error', () => {}).write(begun)
+      return once(socket.resume(), 'close')
+    })
+    const arrived = nextRequest()
+    const body = 'x'.repeat(1_000_000)
+    const kept = new Agent({ keepAlive: true, maxSockets: 1 })
+    const ask = () =>
+      request(`${proxy.url}/stock/42`, {
+        method: 'PUT',
+        agent: kept,
+        headers: { 'holdfast-fence': signedText(5n) },
+      }).end()
+    const asked = once(ask(), 'response') as Promise<[IncomingMessage]>
+    const outgoing = await arrived
+    serve = () => assert.fail('nothing of this may come here')
+    const closed = proxy.close()
+    outgoing.end(body)
+    let text = ''
+    for await (const chunk of (await asked)[0]) text += chunk
+    assert.equal(text, body)
+    await Promise.all([closed, ...idle])
+    await assert.rejects(once(ask(), 'response'))
+    kept.destroy()
+    await proxy.close()
+  })
+
+  test('an answer that nobody fetches does not keep the proxy from closing', async () => {
+    const clock = createFakeClock()
+    const proxy = await start({ clock, limitMs: 1_000 })
+    const arrived = nextRequest()
+    const { hostname, port } = new URL(proxy.url)
+    const socket = connect(Number(port), hostname).on('error', () => {})
+    socket.write(
+      `PUT /stock/42 HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nholdfast-fence: ${signedText(5n)}\r\n\r\n`,
+    )
+    ;(await arrived).end('x'.repeat(20_000_000))
+    const closed = proxy.close()
+    let isClosed = false
+    void closed.then(() => (isClosed = true))
+    while (!isClosed) {
+      await clock.advance(1_000)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    socket.destroy()
+  })
+
+  test('an error of the server after its start is told, and the proxy goes on', async () => {
+    const codes: string[] = []
+    const stop = onEvent('warning', ({ code }) => void codes.push(code))
+    await using proxy = await start()
+    const { promise, resolve } = Promise.withResolvers<EventEmitter>()
+    const heard = (message: unknown) => resolve((message as { server: EventEmitter }).server)
+    subscribe('http.server.request.start', heard)
+    await put(proxy, 5n)
+    ;(await promise).emit('error', new Error('accept EMFILE'))
+    unsubscribe('http.server.request.start', heard)
+    assert.equal((await put(proxy, 6n)).status, 200)
+    assert.deepEqual(codes, ['HOLDFAST_PROXY'])
+    stop()
+  })
+
+  test('a failure of the proxy itself is told, and a refusal is not', async () => {
+    const warnings: string[] = []
+    const stop = onEvent('warning', ({ warning }) => void warnings.push(warning))
+    const fails = () => {
+      throw new Error('planted')
+    }
+    let looks = 0
+    const monotonicMs = () => (++looks === 1 ? 0 : fails())
+    await using broken = await start({ clock: { ...createFakeClock(), monotonicMs } })
+    assert.deepEqual(await codeOf(await put(broken, 5n)), [503, 'PROXY_FAILED'])
+    await using mute = await start({ clock: { ...createFakeClock(), wallMs: fails } })
+    assert.deepEqual(await codeOf(await put(mute, 5n)), [503, 'BACKEND_UNAVAILABLE'])
+    assert.equal(warnings.length, 2)
+    for (const warning of warnings) assert.match(warning, /planted/)
+    await using sound = await start()
+    await put(sound, 5n)
+    assert.equal((await put(sound, 4n)).status, 409)
+    assert.equal((await fetch(sound.url)).status, 428)
+    assert.equal(warnings.length, 2)
+    stop()
+  })
+
+  test('marks in the file of a locker, or a port that is taken, are refused, and the file is free again', async () => {
+    const lockers = join(folder, 'locker.db')
+    const database = new DatabaseSync(lockers)
+    database.exec(`PRAGMA application_id = ${0x48465354}`)
+    await assert.rejects(start({ marks: lockers }), { code: 'INVALID_ARGUMENT' })
+    database.exec('BEGIN EXCLUSIVE; COMMIT')
+    database.close()
+    await using other = await start()
+    const marks = join(folder, 'twice.db')
+    await assert.rejects(start({ marks, port: Number(new URL(other.url).port) }), { code: 'EADDRINUSE' })
+    await using again = await start({ marks })
+    assert.equal((await put(again, 5n)).status, 200)
   })
 
   test('one proxy has a file, and marks outlive it', async () => {

@@ -5,7 +5,7 @@
  * const proxy = await fencingProxy({
  *   target: 'http://127.0.0.1:9000', // reachable through this proxy alone
  *   marks: '/var/lib/fences/stock.db',
- *   name: (request) => `sku:${request.url?.split('/')[2]}`,
+ *   name: ({ url }) => nameOfRoute(url), // 'sku:42' for /stock/42; it throws for routes that it does not know
  *   keys: [key],
  *   port: 8080,
  * })
@@ -14,13 +14,23 @@
  * When a newer holder has been forwarded, nothing of an older one takes effect any more, but for an effect that comes later than
  * `limitMs` and `quarantineMs` after its request, or after its answer. `proxy/gate.ts` has the protocol.
  */
+import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { DatabaseSync } from 'node:sqlite'
 import type { Clock } from '../../../base/clock.ts'
-import { InvalidArgumentError, isHoldfastError, quote, UnsupportedError } from '../../../base/errors.ts'
+import {
+  InvalidArgumentError,
+  isHoldfastError,
+  quote,
+  textOf,
+  UnsupportedError,
+} from '../../../base/errors.ts'
+import { warn } from '../../../base/events.ts'
 import { problem, sendNode } from '../../../base/http.ts'
+import { ignore } from '../../../base/ignore.ts'
 import { checkFunction, checkNumber, checkOneOf } from '../../../base/options.ts'
+import { settledWithin } from '../../../base/within.ts'
 import type { GuardOptions } from '../../../guards/guard.ts'
 import { isGuardedRequest } from '../../../guards/http/fenced.ts'
 import { problemOf } from '../../../guards/http/problem.ts'
@@ -32,12 +42,18 @@ import { Gate, Quarantined } from './proxy/gate.ts'
 
 export type { FenceTrust } from '../../../guards/http/read-fence.ts'
 
+declare module '../../../base/events.ts' {
+  interface WarningCodes {
+    HOLDFAST_PROXY: true
+  }
+}
+
 export interface FencingProxyOptions extends FenceTrust, Omit<GuardOptions, 'name'> {
   /** The service: `http:` or `https:`, a host and a port. Nobody may reach it past the proxy. */
   readonly target: string
   /** A file for marks and requests in flight. One proxy has it at a time. */
   readonly marks: string
-  /** The name that a request is about, from its method and URL. What throws or is no text is refused. */
+  /** The name that a request is about, from its method and URL. If it throws, or returns no text, the request is refused. */
   readonly name: (request: IncomingMessage) => string
   /** In events. Default `proxy`. */
   readonly guard?: string
@@ -55,12 +71,12 @@ export interface FencingProxyOptions extends FenceTrust, Omit<GuardOptions, 'nam
 
 export interface FencingProxy extends AsyncDisposable {
   readonly url: string
-  /** Accepts nothing more, waits for the answers to what was forwarded, and gives the file back. */
+  /** Accepts nothing more, waits for the answers to what was forwarded, at most twice `limitMs`, and gives the file back. */
   close(): Promise<void>
 }
 
 const own = ['target', 'marks', 'guard', 'reads', 'limitMs', 'quarantineMs', 'host', 'port', ...trustOptions]
-const HEADERS_TIMEOUT_MS = 10_000
+const LONGEST_HEADERS_MS = 10_000
 
 export async function fencingProxy(options: FencingProxyOptions): Promise<FencingProxy> {
   const {
@@ -79,11 +95,20 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
   checkNumber('quarantineMs', quarantineMs, { min: 0, max: 86_400_000 })
   const target = checkTarget(options.target)
   const read = fenceReader(options, guard)
-  const database = openMarks(options.marks)
-  const gate = new Gate(database, settings, { limitMs, quarantineMs })
-  const route = { target, limitMs, clock: settings.clock }
+  const { clock } = settings
+  const warnOf = (what: string, error: unknown) =>
+    warn({ backend: guard, namespace: '', code: 'HOLDFAST_PROXY', warning: `${what}: ${textOf(error)}` })
+  const { database, gate } = openMarks(
+    options.marks,
+    (marks) => new Gate(marks, settings, { limitMs, quarantineMs }),
+  )
+  const route = { target, limitMs, clock }
+  /** Requests, until their answers have left. */
+  const open = new Set<Promise<unknown>>()
+  let closing: Promise<void> | undefined
 
   const serve = async (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (closing !== undefined) return sendNode(outgoing, broken)
     if (!isPlainTarget(incoming.url)) return sendNode(outgoing, ambiguous)
     if (!isGuardedRequest(incoming, reads)) return void (await forward(route, incoming, outgoing, null))
     const fence = read(incoming.headers, nameOf(name, incoming))
@@ -98,29 +123,44 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
       throw error
     }
   }
+  const headersTimeout = Math.min(LONGEST_HEADERS_MS, limitMs)
   const server = createServer(
-    { headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: 2 * limitMs + HEADERS_TIMEOUT_MS },
+    {
+      headersTimeout,
+      connectionsCheckingInterval: headersTimeout,
+      requestTimeout: 2 * limitMs + headersTimeout,
+    },
     (incoming, outgoing) => {
-      serve(incoming, outgoing).catch((error: unknown) => {
-        if (!outgoing.headersSent) sendNode(outgoing, refusalOf(error))
+      const served = serve(incoming, outgoing).catch((error: unknown) => {
+        const refusal = refusalOf(error)
+        if (refusal.status === 503 && !(error instanceof Quarantined))
+          warnOf('A request was refused, because the proxy has failed', error)
+        if (!outgoing.headersSent) sendNode(outgoing, refusal)
       })
+      const left = Promise.all([served, new Promise((resolve) => outgoing.on('close', resolve))])
+      open.add(left)
+      void left.then(() => open.delete(left))
     },
   )
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => {
-      database.close()
-      reject(error)
-    })
-    server.listen(port, host, resolve)
-  })
-  let closing: Promise<void> | undefined
-  const close = async () => {
-    await new Promise<void>((resolve) => {
-      server.close(() => resolve())
-      server.closeIdleConnections()
-    })
-    gate.flush()
+  try {
+    server.listen(port, host)
+    await once(server, 'listening')
+  } catch (error) {
     database.close()
+    throw error
+  }
+  server.on('error', (error) => warnOf('A connection could not be accepted', error))
+  const close = async () => {
+    const closed = new Promise((resolve) => server.close(resolve))
+    // A request waits for an older one, and then for its own answer. An answer that is not fetched is not waited for.
+    await settledWithin(clock, 2 * limitMs, Promise.all(open)).catch(ignore)
+    server.closeAllConnections()
+    await closed
+    try {
+      gate.flush()
+    } finally {
+      database.close()
+    }
   }
   const { port: bound } = server.address() as AddressInfo
   return {
@@ -133,7 +173,7 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
 const ambiguous = problem(
   400,
   'AMBIGUOUS_TARGET',
-  'The URL can be read in more than one way: dot segments, encoded slashes or bad escapes.',
+  'The URL can be read in more than one way: dot segments, empty segments, encoded slashes or letters, or bad escapes.',
 )
 const broken = problem(
   503,
@@ -176,7 +216,10 @@ function checkTarget(target: unknown): URL {
 }
 
 /** The lock on the file is kept until it is closed, or until the process is gone. */
-function openMarks(path: unknown): DatabaseSync {
+function openMarks(
+  path: unknown,
+  gateOn: (marks: DatabaseSync) => Gate,
+): { database: DatabaseSync; gate: Gate } {
   if (typeof path !== 'string' || path === '' || path === ':memory:')
     throw new InvalidArgumentError('marks', 'must be the path of a file.')
   const shared = sharedFileSystemOf(checkFolderOf(path))
@@ -189,7 +232,7 @@ function openMarks(path: unknown): DatabaseSync {
     database.exec(
       'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT',
     )
-    return database
+    return { database, gate: gateOn(database) }
   } catch (error) {
     database.close()
     if (isBusy(error))

@@ -98,7 +98,7 @@ class TableGuard<Database extends SqliteDatabase>
   /** One for each connection that `enter` is given; they know their prepared statements. */
   readonly #stores = new WeakMap<SqliteDatabase, SqliteStore>()
   #hasTables = false
-  #closed = false
+  #closing: Promise<void> | undefined
 
   constructor(database: Database, settings: GuardSettings, closeConnection: () => void) {
     super(settings)
@@ -123,7 +123,7 @@ class TableGuard<Database extends SqliteDatabase>
 
   /** `tx` may be another connection to the same file. Begin it with BEGIN IMMEDIATE if others write to the file. */
   protected async enterIn(tx: Database, { proofs, once }: Entry): Promise<void> {
-    if (this.#closed) throw new ClosedError('The guard')
+    if (this.#closing !== undefined) throw new ClosedError('The guard')
     if (!isSqliteDatabase(tx)) throw new InvalidArgumentError('tx', 'must be a connection of node:sqlite.')
     ownStep(tx, () => {
       if (!isInTransaction(tx))
@@ -150,9 +150,9 @@ class TableGuard<Database extends SqliteDatabase>
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    await this.#queue.run(async () => this.#closeConnection())
+    this.#queue.assertOutside()
+    this.#closing ??= this.#queue.run(async () => this.#closeConnection())
+    await this.#closing
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -164,7 +164,7 @@ class TableGuard<Database extends SqliteDatabase>
   }
 
   async #queued<T>(body: (terms: TransactionTerms) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    if (this.#closed) throw new ClosedError('The guard')
+    if (this.#closing !== undefined) throw new ClosedError('The guard')
     const terms = { database: this.#database, clock: this.settings.clock, signal }
     return this.#queue.run(
       async () => {

@@ -201,6 +201,19 @@ describe('sqliteGuard and its transactions', () => {
       assert.equal(await guard.run(fence(2n), () => 'works'), 'works')
     })
 
+  test('an effect that closes the guard is refused, and the guard closes afterwards', async () => {
+    const guard = sqliteGuard({ path })
+    await guard.run(fence(1n), async () => {
+      await assert.rejects(guard.close(), { code: 'INVALID_ARGUMENT' })
+    })
+    await guard.run(fence(1n), () => {})
+    await Promise.all([guard.close(), guard.close()])
+    await assert.rejects(
+      guard.run(fence(1n), () => {}),
+      { code: 'CLOSED' },
+    )
+  })
+
   test('an effect that closes the connection gets its own error out, and the others a typed one', async () => {
     const guard = sqliteGuard({ database })
     const planted = new Error('planted')

@@ -293,6 +293,30 @@ describe('answers that get lost', () => {
     },
   )
 
+  test('of the issuer: the claim is given back, because no work was begun under it', async () => {
+    const store = new SqliteKeys(
+      new DatabaseSync(join(folder, `issuer ${++files}.db`)),
+      systemClock,
+      systemRandom,
+    )
+    const givenBack = Promise.withResolvers<void>()
+    const failing = new Proxy(store, {
+      get: (_, name) =>
+        name === 'issuer'
+          ? async () => Promise.reject(new BackendUnavailableError('sqlite', 'planted', 'not-applied'))
+          : (...given: never[]) => {
+              const answer = (store[name as 'abandon'] as (...all: never[]) => Promise<unknown>)(...given)
+              return name === 'abandon' ? answer.finally(givenBack.resolve) : answer
+            },
+    })
+    const never = () => assert.fail('nothing may be begun')
+    await assert.rejects(createIdempotent(failing)(request, never, { waitMs: 0 }), /planted/)
+    await givenBack.promise
+    const next = createIdempotent(store)(request, ({ isTakeover }) => isTakeover, { waitMs: 0 })
+    assert.equal(await next, false)
+    await store.close()
+  })
+
   test('of the claim, which comes when its time is over: it is claimed again before the work begins', async () => {
     const clock = createFakeClock()
     const store = new SqliteKeys(new DatabaseSync(join(folder, `over ${++files}.db`)), clock, systemRandom)

@@ -18,6 +18,7 @@ import { dirname, join, relative, resolve, sep } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import {
   BackendUnavailableError,
+  type CallOutcome,
   InvalidArgumentError,
   messageOf,
   quote,
@@ -98,7 +99,7 @@ export class GuardedFolder {
       return readFileSync(this.#absolute(path))
     } catch (error) {
       if (isMissing(error)) return null
-      throw unavailable(path, error, 'not-applied')
+      throw unavailable(path, messageOf(error), 'not-applied', error)
     }
   }
 
@@ -121,7 +122,8 @@ export class GuardedFolder {
         await file.close()
       }
     } catch (error) {
-      throw unavailable(to, error, 'not-applied')
+      this.discard([{ from, to }])
+      throw unavailable(to, messageOf(error), 'not-applied', error)
     }
     this.step('synced')
   }
@@ -131,7 +133,9 @@ export class GuardedFolder {
     this.step('folder synced')
   }
 
-  assertStaged(from: string): void {
+  /** Just before the commit: afterwards the rename must be possible. */
+  assertStaged({ from, to }: Rename): void {
+    this.check(to)
     if (!existsSync(this.#absolute(from)))
       throw new BackendUnavailableError(
         'files',
@@ -140,31 +144,46 @@ export class GuardedFolder {
       )
   }
 
-  /** Those that were done before, also by another process, are found done. */
-  apply(renames: readonly Rename[]): void {
-    for (const { from, to } of renames) {
-      try {
-        renameSync(this.#absolute(from), this.#absolute(to))
-      } catch (error) {
-        if (!isMissing(error) || existsSync(this.#absolute(from))) throw error
+  /** After the commit. Those that were done before, also by another process, are found done. `outcome`: of the caller's run. */
+  apply(renames: readonly Rename[], outcome: CallOutcome): void {
+    let path = ''
+    try {
+      for (const { from, to } of renames) {
+        path = to
+        this.#move(this.#absolute(from), this.#absolute(to))
+        this.step('renamed')
       }
-      this.step('renamed')
+      for (const folder of new Set(renames.map(({ to }) => dirname(this.#absolute(to))))) syncFolder(folder)
+    } catch (error) {
+      const what = `it was committed, and cannot be put in its place: ${messageOf(error)}`
+      throw unavailable(path, what, outcome, error)
     }
-    for (const folder of new Set(renames.map(({ to }) => dirname(this.#absolute(to))))) syncFolder(folder)
   }
 
-  /** After the commit: what fails now is done by whoever comes next. */
-  applyOwn(renames: readonly Rename[]): void {
+  #move(from: string, to: string): void {
+    if (!existsSync(from)) return
+    // Its folder may have been removed since the commit. What was committed is written all the same.
+    const made = mkdirSync(dirname(to), { recursive: true })
     try {
-      this.apply(renames)
+      renameSync(from, to)
     } catch (error) {
-      throw unavailable('the folder', error, 'unknown')
+      if (!isMissing(error) || existsSync(from)) throw error
     }
-    this.step('applied')
+    if (made === undefined) return
+    for (let folder = to; folder !== dirname(made); ) {
+      folder = dirname(folder)
+      syncFolder(folder)
+    }
   }
 
   discard(renames: readonly Rename[]): void {
-    for (const { from } of renames) rmSync(this.#absolute(from), { force: true })
+    for (const { from } of renames) {
+      try {
+        rmSync(this.#absolute(from), { force: true })
+      } catch {
+        // It is found and removed after a day; the error that led here says more.
+      }
+    }
   }
 
   removeOrphans(committed: ReadonlySet<string>, untilMs: number): void {
@@ -183,10 +202,19 @@ export class GuardedFolder {
   }
 }
 
-/** Without it a rename may be lost in a power cut. Windows has no such call, and keeps renames in its journal. */
+/**
+ * Without it a rename may be lost in a power cut. A folder that is gone has nothing to keep. Windows has no such call, and keeps
+ * renames in its journal.
+ */
 function syncFolder(path: string): void {
   if (process.platform === 'win32') return
-  const folder = openSync(path, 'r')
+  let folder: number
+  try {
+    folder = openSync(path, 'r')
+  } catch (error) {
+    if (isMissing(error)) return
+    throw error
+  }
   try {
     fsyncSync(folder)
   } finally {
@@ -195,13 +223,14 @@ function syncFolder(path: string): void {
 }
 
 function isMissing(error: unknown): boolean {
-  return (error as { code?: string }).code === 'ENOENT'
+  return ['ENOENT', 'ENOTDIR'].includes(String((error as { code?: unknown }).code))
 }
 
 function unavailable(
   path: string,
+  what: string,
+  outcome: CallOutcome,
   cause: unknown,
-  outcome: 'not-applied' | 'unknown',
 ): BackendUnavailableError {
-  return new BackendUnavailableError('files', `${quote(path)}: ${messageOf(cause)}`, outcome, { cause })
+  return new BackendUnavailableError('files', `${quote(path)}: ${what}`, outcome, { cause })
 }

@@ -1,5 +1,11 @@
 /** A guard on a folder: its runs, from the first look to the end. The protocol stands in `file-guard.ts`. */
-import { ClosedError, ConflictError, quote, UnsupportedError } from '../../../../base/errors.ts'
+import {
+  ClosedError,
+  ConflictError,
+  InvalidArgumentError,
+  quote,
+  UnsupportedError,
+} from '../../../../base/errors.ts'
 import { type Random, systemRandom } from '../../../../base/ids.ts'
 import { SerialQueue } from '../../../../base/serial-queue.ts'
 import { decide, pass } from '../../../../guards/checkpoint.ts'
@@ -24,7 +30,10 @@ import { RedoLog } from './redo-log.ts'
 export interface Files {
   /** Content of a file; null if there is none. Shuts out every older holder first. */
   read(path: string): Promise<Uint8Array | null>
-  /** Replaces the whole file when the effect has ended. Its folder must exist. */
+  /**
+   * Replaces the whole file when the effect has ended; of two writes to one, the later call counts. Its folder must exist. A write that
+   * fails fails its run, and is waited for although the effect does not.
+   */
   write(path: string, content: string | Uint8Array): Promise<void>
 }
 
@@ -45,9 +54,18 @@ export function openFileGuard(
 interface Run {
   readonly entry: Entry
   readonly signal: AbortSignal | undefined
-  readonly staged: Map<string, Rename>
-  /** The last write under each name when the first read raised the mark; undefined before. */
+  readonly staged: Map<string, Staged>
+  readonly writes: Promise<void>[]
+  /** The first read, which raises the mark for all. */
+  look: Promise<void> | undefined
+  /** The last write under each name at that time; undefined before. */
   seen: ReadonlyMap<string, string | null> | undefined
+  isOver: boolean
+}
+
+interface Staged {
+  readonly rename: Rename
+  readonly written: Promise<void>
 }
 
 class FolderGuard extends GuardBase<Files> implements FileGuard {
@@ -58,7 +76,7 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
   readonly #log: RedoLog
   readonly #queue = new SerialQueue()
   #isReady = false
-  #closed = false
+  #closing: Promise<void> | undefined
 
   constructor(folder: GuardedFolder, settings: GuardSettings, random: Random) {
     super(settings)
@@ -74,7 +92,15 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     effect: (files: Files) => Promise<T> | T,
     signal: AbortSignal | undefined,
   ): Promise<T> {
-    const run: Run = { entry, signal, staged: new Map(), seen: undefined }
+    const run: Run = {
+      entry,
+      signal,
+      staged: new Map(),
+      writes: [],
+      look: undefined,
+      seen: undefined,
+      isOver: false,
+    }
     return this.#queued(signal, async () => {
       try {
         await whileBusy(this.#terms(signal), () =>
@@ -82,44 +108,58 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
         )
         const result = await effect({
           read: (path) => this.#read(run, path),
-          write: (path, content) => this.#stage(run, path, content),
+          write: (path, content) => {
+            const writing = this.#stage(run, path, content)
+            run.writes.push(writing)
+            return writing
+          },
         })
+        run.isOver = true
+        await Promise.all([...run.writes, run.look])
         signal?.throwIfAborted()
         if (run.staged.size > 0 || run.seen === undefined) await this.#commit(run)
         // Several reads are of one state, if nobody has written since the first.
         else await whileBusy(this.#terms(signal), () => this.#assertUnchanged(run))
         return result
       } finally {
-        this.#folder.discard([...run.staged.values()])
+        run.isOver = true
+        await Promise.allSettled([...run.writes, run.look])
+        this.#folder.discard(renamesOf(run))
       }
     })
   }
 
   async #read(run: Run, path: string): Promise<Uint8Array | null> {
+    assertOpen(run)
     const target = this.#folder.check(path)
     const staged = run.staged.get(target)
-    if (staged !== undefined) return this.#folder.content(staged.from)
-    if (run.seen === undefined)
-      await this.#judged(run, () => {
-        run.seen = new Map(
-          run.entry.proofs.map(({ fence }) => [fence.name, this.#log.lastWriteOf(fence.name)]),
-        )
-      })
+    if (staged !== undefined) {
+      await staged.written
+      return this.#folder.content(staged.rename.from)
+    }
+    run.look ??= this.#judged(run, () => {
+      run.seen = new Map(run.entry.proofs.map(({ fence }) => [fence.name, this.#log.lastWriteOf(fence.name)]))
+    })
+    await run.look
     return this.#folder.content(target)
   }
 
   async #stage(run: Run, path: string, content: string | Uint8Array): Promise<void> {
+    assertOpen(run)
     const target = this.#folder.check(path)
     const token = run.entry.proofs[0]?.fence.token
     const rename = { from: this.#folder.stagingPath(`t${token}-${this.#random.id()}`), to: target }
-    await this.#folder.stage(rename, content)
     const replaced = run.staged.get(target)
-    run.staged.set(target, rename)
-    if (replaced !== undefined) this.#folder.discard([replaced])
+    const written = this.#folder.stage(rename, content)
+    run.staged.set(target, { rename, written })
+    await written
+    if (replaced === undefined) return
+    await replaced.written
+    this.#folder.discard([replaced.rename])
   }
 
   async #commit(run: Run): Promise<void> {
-    const renames = [...run.staged.values()]
+    const renames = renamesOf(run)
     this.#folder.syncStaged(renames)
     await this.#judged(run, () => {
       this.#assertUnchanged(run)
@@ -132,7 +172,9 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     })
     run.staged.clear()
     this.#folder.step('committed')
-    if (renames.length > 0) this.#log.applyCommitted(renames)
+    // If this fails, whoever comes next does it.
+    this.#folder.apply(renames, 'unknown')
+    this.#folder.step('applied')
   }
 
   /** Step 2: one transaction, without anything that waits. */
@@ -140,7 +182,7 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     const { entry, signal } = run
     return transact(this.#terms(signal), async () =>
       ownStep(this.#database, () => {
-        if (this.isForgettingDue()) this.#forgetNow(this.settings.forgetAfterMs)
+        if (this.isTidyingDue()) this.#forgetNow(this.settings.forgetAfterMs)
         // A run that has read has passed already, and `once` must not refuse it because of itself.
         pass(this.#store, this.settings, entry.proofs, entry.once && run.seen === undefined)
         this.#log.redo()
@@ -177,15 +219,15 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
   }
 
   #forgetNow(untouchedForMs: number): number {
-    const forgotten = this.#store.forget(untouchedForMs)
+    const forgotten = untouchedForMs === Number.POSITIVE_INFINITY ? 0 : this.#store.forget(untouchedForMs)
     this.#log.forget(this.settings.clock.wallMs())
     return forgotten
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
-    this.#closed = true
-    await this.#queue.run(async () => this.#database.close())
+    this.#queue.assertOutside()
+    this.#closing ??= this.#queue.run(async () => this.#database.close())
+    await this.#closing
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -197,7 +239,7 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
   }
 
   async #queued<T>(signal: AbortSignal | undefined, body: () => Promise<T>): Promise<T> {
-    if (this.#closed) throw new ClosedError('The guard')
+    if (this.#closing !== undefined) throw new ClosedError('The guard')
     const prepared = async () => {
       if (!this.#isReady) await this.#prepare(signal)
       return body()
@@ -218,4 +260,10 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     )
     this.#isReady = true
   }
+}
+
+const renamesOf = ({ staged }: Run): Rename[] => [...staged.values()].map(({ rename }) => rename)
+
+function assertOpen({ isOver }: Run): void {
+  if (isOver) throw new InvalidArgumentError('files', 'belong to a run that is over.')
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
@@ -42,12 +42,75 @@ describe('the redo log of guarded files', () => {
     assert.deepEqual(await failAt('before the commit'), { plain: '1', mark: 1n, guarded: '1', left: [] })
   })
 
+  test('a file that could not be stored whole leaves no part of it behind', async () => {
+    assert.deepEqual(await failAt('staged'), { plain: '1', mark: 1n, guarded: '1', left: [] })
+  })
+
   test('T94 what was committed and not applied is finished by whoever comes next', async () => {
     assert.deepEqual(await failAt('committed'), { plain: '1', mark: 2n, guarded: '2', left: [] })
   })
 
   test('T94 what was applied before is found done', async () => {
     assert.deepEqual(await failAt('applied'), { plain: '2', mark: 2n, guarded: '2', left: [] })
+  })
+})
+
+describe('a folder that is removed', () => {
+  /** A write to `sub/a` that was committed, and whose process died before or after the rename. */
+  async function committedUntil(step: string) {
+    const folder = mkdtempSync(join(root, 'files-'))
+    mkdirSync(join(folder, 'sub'))
+    await using failing = openGuard(folder, step)
+    await assert.rejects(
+      failing.run(fence(1n), (files) => files.write('sub/a', '1')),
+      /planted/,
+    )
+    return folder
+  }
+
+  test('does not keep later runs from working, when its files were in place', async () => {
+    const folder = await committedUntil('applied')
+    rmSync(join(folder, 'sub'), { recursive: true })
+    await using guard = openGuard(folder)
+    await guard.run(fence(2n, 'other'), (files) => files.write('b', '2'))
+    assert.deepEqual(readdirSync(folder).sort(), ['.holdfast', 'b'])
+  })
+
+  test('is made again for what was committed', async () => {
+    const folder = await committedUntil('committed')
+    rmSync(join(folder, 'sub'), { recursive: true })
+    await using guard = openGuard(folder)
+    await guard.run(fence(2n, 'other'), (files) => files.write('b', '2'))
+    assert.equal(readFileSync(join(folder, 'sub/a'), 'utf8'), '1')
+  })
+
+  test('before the commit, refuses the run, and nothing is written', async () => {
+    const folder = mkdtempSync(join(root, 'files-'))
+    mkdirSync(join(folder, 'sub'))
+    await using guard = openGuard(folder)
+    const overtaken = guard.run(fence(1n), async (files) => {
+      await files.write('b', '1')
+      await files.write('sub/a', '1')
+      rmSync(join(folder, 'sub'), { recursive: true })
+    })
+    await assert.rejects(overtaken, { code: 'INVALID_ARGUMENT', message: /"sub\/a"/ })
+    assert.deepEqual(readdirSync(folder), ['.holdfast'])
+    assert.equal(await guard.highest('n'), null)
+  })
+
+  test('a folder in the place of a committed file is told, and what was committed waits for its removal', async () => {
+    const folder = await committedUntil('committed')
+    mkdirSync(join(folder, 'sub/a'))
+    await using guard = openGuard(folder)
+    const next = () => guard.run(fence(2n, 'other'), (files) => files.write('b', '2'))
+    await assert.rejects(next(), {
+      code: 'BACKEND_UNAVAILABLE',
+      outcome: 'not-applied',
+      message: /"sub\/a".*was committed/,
+    })
+    rmSync(join(folder, 'sub/a'), { recursive: true })
+    await next()
+    assert.equal(readFileSync(join(folder, 'sub/a'), 'utf8'), '1')
   })
 })
 

@@ -43,7 +43,7 @@ export class RedoLog {
 
   /** Inside the transaction that judges; the names are those of the proofs. */
   append(names: readonly string[], nonce: string, renames: readonly Rename[]): void {
-    for (const { from } of renames) this.#folder.assertStaged(from)
+    for (const rename of renames) this.#folder.assertStaged(rename)
     const write = prepare(this.#database, 'INSERT OR REPLACE INTO holdfast_file_writes VALUES (?, ?, ?, ?)')
     for (const [index, name] of names.entries())
       write.run(this.#guard, name, nonce, index === 0 ? JSON.stringify(renames) : null)
@@ -54,13 +54,9 @@ export class RedoLog {
   redo(): void {
     const open = this.#open()
     if (open.length === 0) return
-    this.#folder.apply(open)
+    this.#folder.apply(open, 'not-applied')
     this.#folder.step('redone')
     this.#database.exec('UPDATE holdfast_file_writes SET renames = NULL WHERE renames IS NOT NULL')
-  }
-
-  applyCommitted(renames: readonly Rename[]): void {
-    this.#folder.applyOwn(renames)
   }
 
   forget(nowMs: number): void {

@@ -124,26 +124,26 @@ export function forward(
   })
 }
 
+/** A sender may name headers that are for the connection. The length of a body is not: without it the body would be read as requests. */
 function endToEnd(message: IncomingMessage): Record<string, string[]> {
   const named = (message.headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase())
   return Object.fromEntries(
     Object.entries(message.headersDistinct).filter(
       (header): header is [string, string[]] =>
-        header[1] !== undefined && !notForwarded.has(header[0]) && !named.includes(header[0]),
+        header[1] !== undefined &&
+        !notForwarded.has(header[0]) &&
+        (header[0] === 'content-length' || !named.includes(header[0])),
     ),
   )
 }
 
 /**
- * Whether a target has one meaning: the name is taken from it here, and the service reads it again. Dot segments, encoded slashes
- * and the like may lead the service to another resource than the name says.
+ * Whether a target has one meaning: the name is taken from it here, and the service reads it again. Dot segments, empty segments,
+ * encoded slashes, and letters and digits that are encoded for no reason may lead the service to another resource than the name says.
  */
 export function isPlainTarget(url: string | undefined): boolean {
-  if (
-    url === undefined ||
-    !/^\/(?!\/)[\x21-\x7e]*$/.test(url) ||
-    /[\\#]|%(?![0-9a-f]{2})|%(?:2f|5c|00|2e)/i.test(url)
-  )
-    return false
-  return !(url.split('?')[0] ?? '').split('/').some((segment) => segment === '.' || segment === '..')
+  if (url === undefined || !/^\/[\x21-\x7e]*$/.test(url)) return false
+  if (/[\\#]|%(?![0-9a-f]{2})|%(?:2f|5c|00|2e)/i.test(url)) return false
+  const [path = ''] = url.split('?')
+  return !/\/\/|\/\.{1,2}(?:\/|$)|%(?:2d|3[0-9]|[46][1-9a-f]|[57][0-9a]|5f|7e)/i.test(path)
 }

@@ -67,12 +67,23 @@ describe('the gate of the proxy', () => {
     first.end('unknown')
     const refusal = await stateOf(waiting)
     assert.ok(refusal instanceof Quarantined)
-    assert.equal(refusal.leftMs, 2_000)
-    await clock.advance(1_999)
+    assert.equal(refusal.leftMs, 3_000)
+    await clock.advance(2_999)
     assert.ok((await stateOf(gate.enter(fence(3n)))) instanceof Quarantined)
     assert.equal(await stateOf(gate.enter(fence(1n))), 'FENCE_STALE')
     await clock.advance(1)
     assert.equal(await stateOf(gate.enter(fence(3n))), 'passed')
+  })
+
+  test('T95 quarantine counts from when the proxy gives up: it may have been paused before it forwarded', async () => {
+    const { gate, clock } = newGate()
+    const first = await gate.enter(fence(1n))
+    await clock.advance(100_000)
+    first.end('unknown')
+    await clock.advance(2_999)
+    assert.ok((await stateOf(gate.enter(fence(2n)))) instanceof Quarantined)
+    await clock.advance(1)
+    assert.equal(await stateOf(gate.enter(fence(2n))), 'passed')
   })
 
   test('the holder of the request without an answer goes on, and other names are not concerned', async () => {
@@ -109,12 +120,32 @@ describe('the gate of the proxy', () => {
   })
 })
 
-const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 2_000)
+test('a disk that is full is told as that, also where SQLite has rolled back by itself', async () => {
+  /** Some errors of the system undo the transaction at once. */
+  class FullDisk extends DatabaseSync {
+    isFull = false
+    override exec(sql: string): void {
+      super.exec(this.isFull && sql === 'COMMIT' ? 'ROLLBACK' : sql)
+      if (this.isFull && sql === 'COMMIT') throw new Error('database or disk is full')
+    }
+  }
+  const database = new FullDisk(':memory:')
+  const { gate } = newGate(undefined, database)
+  database.isFull = true
+  const full = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied', message: /disk is full/ }
+  await assert.rejects(gate.enter(fence(1n)), full)
+  database.isFull = false
+  assert.equal(await stateOf(gate.enter(fence(1n))), 'passed')
+})
+
+const SCHEDULES = Number(process.env.HOLDFAST_SCHEDULES ?? 20_000)
 
 /** A service that takes effect some time after a request has come, and at the latest when limit and quarantine are over. */
 interface Plan {
   readonly arrivesMs: number
   readonly token: bigint
+  /** Between the gate and the forwarding. */
+  readonly pauseMs: number
   readonly effectMs: number
   /** Never: it takes effect without an answer, and the proxy gives up at the limit. */
   readonly answersMs: number
@@ -141,18 +172,18 @@ async function lostSchedules(
       const hangs = below(5) === 0
       const effectMs = hangs ? below(301) : below(60)
       const answersMs = hangs ? Number.POSITIVE_INFINITY : effectMs + below(60)
-      const plan = { arrivesMs: below(200), token: BigInt(1 + below(4)), effectMs, answersMs }
+      const pauseMs = below(3) === 0 ? below(400) : 0
+      const plan = { arrivesMs: below(500), token: BigInt(1 + below(4)), pauseMs, effectMs, answersMs }
       at(plan.arrivesMs, () => {
         enter(plan, name).then(
           (passage) => {
-            at(clock.nowMs + effectMs, () => {
+            const sentMs = clock.nowMs + pauseMs
+            at(sentMs + effectMs, () => {
               effects++
               if ((newest.get(name) ?? 0n) > plan.token) lost.add(name)
               else newest.set(name, plan.token)
             })
-            at(clock.nowMs + Math.min(answersMs, 100), () =>
-              passage.end(answersMs <= 100 ? 'over' : 'unknown'),
-            )
+            at(sentMs + Math.min(answersMs, 100), () => passage.end(answersMs <= 100 ? 'over' : 'unknown'))
           },
           (error) =>
             assert.ok(error instanceof Quarantined || isHoldfastError(error, 'FENCE_STALE'), String(error)),
@@ -160,7 +191,7 @@ async function lostSchedules(
       })
     }
   }
-  for (; clock.nowMs < 1_500; clock.nowMs++) {
+  for (; clock.nowMs < 4_000; clock.nowMs++) {
     // An act may add another for the same moment.
     for (
       let acts = due.get(clock.nowMs);

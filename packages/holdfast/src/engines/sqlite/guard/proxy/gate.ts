@@ -7,7 +7,8 @@
  *
  *   drain        a newer token waits for the answers to all older ones. Its mark is raised when it arrives, so older ones are
  *                refused from then on, and none can keep it waiting.
- *   quarantine   a request without an answer may take effect late. Newer tokens are refused until limit and quarantine are over.
+ *   quarantine   a request without an answer may take effect late. Newer tokens are refused until limit and quarantine are over. They
+ *                count from when the proxy gives up: it sends nothing afterwards, and may have been paused before it sent anything.
  *
  * What may go wrong between two steps: the proxy dies after the mark and before the forwarding: nothing was forwarded. It dies in
  * flight: the row that was stored before says so, and the next start puts it into quarantine. It dies after the answer and before
@@ -17,7 +18,7 @@ import type { Clock } from '../../../../base/clock.ts'
 import type { Fence } from '../../../../base/fence.ts'
 import { announceAccepted, decide, pass } from '../../../../guards/checkpoint.ts'
 import type { GuardSettings } from '../../../../guards/settings.ts'
-import { ownStep, prepare, type SqliteDatabase } from '../../client/index.ts'
+import { ownStep, prepare, rollBack, type SqliteDatabase } from '../../client/index.ts'
 import { ensureLayout } from '../layout.ts'
 import { SqliteStore } from '../store.ts'
 
@@ -50,7 +51,6 @@ interface InFlight {
   readonly id: number
   /** Null after a restart: it conflicts with everything. */
   readonly fence: Fence | null
-  readonly sinceMs: number
   /** Until when it may take effect; undefined while its answer is awaited. */
   untilMs: number | undefined
 }
@@ -96,12 +96,7 @@ export class Gate {
       )
       for (const [id, name] of JSON.parse((list.get() as { found: string }).found) as [number, string][]) {
         this.#lastId = Math.max(this.#lastId, id)
-        this.#add(name, {
-          id,
-          fence: null,
-          sinceMs: this.#clock.monotonicMs(),
-          untilMs: this.#clock.monotonicMs() + this.#mayTakeMs,
-        })
+        this.#add(name, { id, fence: null, untilMs: this.#clock.monotonicMs() + this.#mayTakeMs })
       }
     })
   }
@@ -126,12 +121,7 @@ export class Gate {
       await this.#traffic.get(fence.name)?.changed.promise
       ownStep(this.#database, () => decide(this.#store, this.#settings, proofs, false))
     }
-    const request: InFlight = {
-      id: ++this.#lastId,
-      fence,
-      sinceMs: this.#clock.monotonicMs(),
-      untilMs: undefined,
-    }
+    const request: InFlight = { id: ++this.#lastId, fence, untilMs: undefined }
     this.#step(() => {
       pass(this.#store, this.#settings, proofs, false)
       prepare(this.#database, 'INSERT INTO holdfast_proxy_requests VALUES (?, ?)').run(request.id, fence.name)
@@ -158,7 +148,7 @@ export class Gate {
   }
 
   #end(name: string, request: InFlight, how: Ending): void {
-    if (how === 'unknown') request.untilMs = request.sinceMs + this.#mayTakeMs
+    if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs
     else this.#remove(name, request)
     this.#wake(name)
   }
@@ -223,7 +213,7 @@ export class Gate {
           this.#database.exec('COMMIT')
         } catch (error) {
           this.#over.push(...over)
-          this.#database.exec('ROLLBACK')
+          rollBack(this.#database)
           throw error
         }
       },
