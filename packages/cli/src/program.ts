@@ -178,7 +178,7 @@ const looks: readonly Definition[] = [
     arguments: [PREFIX],
     options: lookFlags,
     examples: ['holdfast ls', 'holdfast ls account/ | jq -r .name'],
-    act: async (prefix, options) => (await import('./looking.ts')).ls(prefix, options),
+    act: async (prefix, options) => (await import('./listing.ts')).ls(prefix, options),
   },
   {
     name: 'show',
@@ -186,7 +186,7 @@ const looks: readonly Definition[] = [
     arguments: [NAME],
     options: lookFlags,
     examples: ['holdfast show nightly-report'],
-    act: async (name, options) => (await import('./looking.ts')).show(name, options),
+    act: async (name, options) => (await import('./listing.ts')).show(name, options),
   },
   {
     name: 'watch',
@@ -195,7 +195,7 @@ const looks: readonly Definition[] = [
     arguments: [PREFIX],
     options: lookFlags,
     examples: ['holdfast watch', 'holdfast watch account/ --json'],
-    act: async (prefix, options) => (await import('./looking.ts')).watch(prefix, options),
+    act: async (prefix, options) => (await import('./listing.ts')).watch(prefix, options),
   },
   {
     name: 'release',

@@ -10,7 +10,7 @@ export interface LookFlags extends EngineFlags {
 }
 
 export async function ls(prefix: string | undefined, flags: LookFlags): Promise<number> {
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     if (isTable(flags)) out(overview(await locker.list(prefix)))
     else for await (const state of allStates(locker, prefix)) out(JSON.stringify(state))
   })
@@ -18,7 +18,7 @@ export async function ls(prefix: string | undefined, flags: LookFlags): Promise<
 
 export async function show(name: string, flags: LookFlags): Promise<number> {
   const { explainName } = await import('holdfast')
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     const state = await locker.inspect(name)
     const explanation = explainName(state)
     if (!isTable(flags)) out(JSON.stringify({ name, explanation, ...state }))
@@ -29,7 +29,7 @@ export async function show(name: string, flags: LookFlags): Promise<number> {
 /** Events as they come; on a terminal the table is drawn again after some. */
 export async function watch(prefix: string | undefined, flags: LookFlags): Promise<number> {
   const { defaults } = await import('holdfast')
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     const events = locker.watch(prefix)
     if (!isTable(flags)) {
       for await (const event of events) out(JSON.stringify(event))
@@ -53,10 +53,10 @@ export async function watch(prefix: string | undefined, flags: LookFlags): Promi
   })
 }
 
-async function looking(flags: LookFlags, look: (locker: AnyLocker) => Promise<void>): Promise<number> {
+async function listing(flags: LookFlags, list: (locker: AnyLocker) => Promise<void>): Promise<number> {
   const locker = await openEngine(flags)
   try {
-    await look(locker)
+    await list(locker)
     return 0
   } finally {
     await closeEngine(locker)

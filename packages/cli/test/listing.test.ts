@@ -25,7 +25,7 @@ const drawn = async (command: string, further: Record<string, string> = {}) =>
     })
   ).stdout
 
-describe('looking', () => {
+describe('listing', () => {
   test('in a pipe there is one JSON object on each line, by prefix', async () => {
     const lease = await locker.acquire('a/1', { note: 'nightly' })
     await locker.acquire('a/2')
