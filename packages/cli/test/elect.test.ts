@@ -1,26 +1,22 @@
 /** `elect`, `leader` and `schedule`, with real processes. */
-import { join } from 'node:path'
-import { type AnyLocker, openLocker } from 'holdfast'
+import type { AnyLocker } from 'holdfast'
 import { waitFor } from 'holdfast-lab/servers'
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { newFolder, run, start, Trace } from './command.ts'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { FOREVER, newRig, run, shell, start, type Trace } from './command.ts'
 
 let env: Record<string, string>
 let locker: AnyLocker
 let trace: Trace
 beforeEach(async () => {
-  trace = new Trace()
-  env = { HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}`, TRACE: trace.path }
-  locker = await openLocker(env.HOLDFAST_URL ?? '')
-  onTestFinished(() => locker.close())
+  const rig = newRig()
+  ;({ env, trace } = rig)
+  locker = await rig.locker()
 })
-const shell = (script: string) => ['--', 'sh', '-c', script]
-const forever = 'while :; do sleep 0.02; done'
 
 describe('an election', () => {
   test('the command runs on one; the next one leads when it has ended; leader shows who, with the value', async () => {
     const work = (label: string) =>
-      `trap 'echo "end ${label}" >>"$TRACE"; exit 5' TERM; echo "begin ${label}" >>"$TRACE"; ${forever}`
+      `trap 'echo "end ${label}" >>"$TRACE"; exit 5' TERM; echo "begin ${label}" >>"$TRACE"; ${FOREVER}`
     const first = start(['elect', 'x', '--value', 'a:1', ...shell(work('a'))], { env })
     await trace.has('begin a')
     const second = start(['elect', 'x', '--value', 'b:1', ...shell(work('b'))], { env })
@@ -38,7 +34,7 @@ describe('an election', () => {
   })
 
   test('T53 a command whose lease is lost is stopped first, and then there is another campaign', async () => {
-    const script = `trap 'exit 0' TERM; echo "term $HOLDFAST_FENCING_TOKEN" >>"$TRACE"; ${forever}`
+    const script = `trap 'exit 0' TERM; echo "term $HOLDFAST_FENCING_TOKEN" >>"$TRACE"; ${FOREVER}`
     const flags = ['--ttl', '900ms', '--stop-in', '300ms']
     const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
     await trace.has('term 1')
@@ -49,7 +45,7 @@ describe('an election', () => {
   })
 
   test('a signal that comes while a lost term is wound down ends the election', async () => {
-    const script = `trap 'echo term >>"$TRACE"' TERM; echo begin >>"$TRACE"; ${forever}`
+    const script = `trap 'echo term >>"$TRACE"' TERM; echo begin >>"$TRACE"; ${FOREVER}`
     const leading = start(['elect', 'x', '--ttl', '3s', '--stop-in', '1s', ...shell(script)], { env })
     await trace.has('begin')
     await locker.forceRelease('x', { all: true, reason: 'a test' })
@@ -97,7 +93,7 @@ describe('a schedule', () => {
     await waitFor('the failure', async () => told.includes('ended with 3') || null)
     failing.kill('SIGTERM')
     expect((await failing.ended).code).toBe(143)
-    const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${forever}`
+    const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
     const running = start(['schedule', 'y', '--cron', '* * * * * *', ...shell(script)], { env })
     await trace.has('begin')
     running.kill('SIGTERM')

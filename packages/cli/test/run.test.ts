@@ -2,25 +2,30 @@
 import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { openLocker, parseFence } from 'holdfast'
+import { parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { gone, holdfast, isRunning, newFolder, onTerminal, run, start, Trace } from './command.ts'
+import { beforeEach, describe, expect, test } from 'vitest'
+import {
+  gone,
+  holdfast,
+  isRunning,
+  LOUD,
+  newFolder,
+  newRig,
+  onTerminal,
+  run,
+  shell,
+  start,
+  type Trace,
+} from './command.ts'
 
 let env: Record<string, string>
 let trace: Trace
+let locker: ReturnType<typeof newRig>['locker']
 beforeEach(() => {
-  trace = new Trace()
-  env = { HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}`, TRACE: trace.path }
+  ;({ env, trace, locker } = newRig())
 })
-const locker = async (url = env.HOLDFAST_URL ?? '') => {
-  const opened = await openLocker(url)
-  onTestFinished(() => opened.close())
-  return opened
-}
-const shell = (script: string) => ['--', 'sh', '-c', script]
-const LOUD = 'echo "pid $$" >>"$TRACE"'
 
 describe('a command that runs to its end', () => {
   test('its exit code is ours, and the name is free afterwards', async () => {
@@ -76,6 +81,8 @@ describe('a name that is taken', () => {
     expect(once).toEqual({ code: 75, stdout: '', stderr: 'holdfast: "x" is taken.\n' })
     const waited = await run(['run', 'x', '--wait', '100ms', '-E', '9', '--', 'true'], { env })
     expect([waited.code, waited.stderr.split('\n').length]).toEqual([9, 2])
+    expect((await run(['run', 'x', '--wait', '0', '-E', '9', '--', 'true'], { env })).code).toBe(9)
+    expect((await run(['run', 'y', '-E', '9', ...shell('exit 75')], { env })).code).toBe(75)
     await held.release()
   })
 
