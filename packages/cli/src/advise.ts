@@ -2,7 +2,7 @@
 import { type EngineFit, engines, fits, guarantees, noLockReplaces, ttlAdvice } from './advice.data.ts'
 import { asking } from './asking.ts'
 import { usageError } from './exits.ts'
-import { bold, isTerminal, out } from './terminal.ts'
+import { bold, isTerminal, out, outJson } from './terminal.ts'
 
 export interface AdviseFlags {
   readonly for?: string
@@ -34,7 +34,8 @@ export interface Advice {
 export async function advise(flags: AdviseFlags): Promise<number> {
   const asked = flags.for === undefined && process.stdin.isTTY === true ? await ask(flags) : flags
   const advice = adviceFor(asked)
-  out(flags.json || !isTerminal() ? JSON.stringify(advice) : asText(advice))
+  if (flags.json || !isTerminal()) outJson(advice)
+  else out(asText(advice))
   return 0
 }
 

@@ -1,4 +1,7 @@
 /** Text for a terminal or a pipe. What others have stored is escaped before it is shown. */
+import { constants, fstatSync, openSync } from 'node:fs'
+import { Socket } from 'node:net'
+import { withoutPasswords } from './passwords.ts'
 
 // Control characters, and those that turn the direction of what follows.
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escaping control characters is the purpose
@@ -14,9 +17,43 @@ export function out(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
+/** One line of JSON. What is escaped can only stand in its strings, so it says the same. */
+export function outJson(value: unknown): void {
+  out(printable(JSON.stringify(value)))
+}
+
+/**
+ * Stderr. The command shares the pipe that we were started with, and whether a write waits for the reader is a property of an
+ * opened pipe, not of a process. So we open it once more for us alone: a reader that stalls holds up neither our timers nor, in
+ * other ways than before, the command.
+ */
+const stderr = openStderr()
+// Its reader may go while the command still runs.
+stderr.on('error', () => {})
+
+function openStderr(): NodeJS.WritableStream {
+  try {
+    const flags = constants.O_WRONLY | constants.O_NONBLOCK
+    if (fstatSync(2).isFIFO()) return new Socket({ fd: openSync('/dev/fd/2', flags), readable: false })
+  } catch {
+    // It belongs to another user, or its reader has gone.
+  }
+  return process.stderr
+}
+
 /** One line on stderr, with the name of the program in front. */
 export function say(message: string): void {
-  process.stderr.write(`holdfast: ${printable(message)}\n`)
+  tell(`holdfast: ${message}`)
+}
+
+export function tell(line: string): void {
+  stderr.write(`${printable(withoutPasswords(line))}\n`)
+}
+
+/** When everything has been written. */
+export async function flushed(): Promise<void> {
+  for (const stream of [stderr, process.stdout])
+    await new Promise<void>((resolve) => stream.write('', () => resolve()))
 }
 
 export function isTerminal(): boolean {

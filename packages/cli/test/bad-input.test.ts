@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { openLocker } from 'holdfast'
 import { expect, test } from 'vitest'
-import { withoutPasswords } from '../src/engine.ts'
+import { hidePasswordsOf, withoutPasswords } from '../src/passwords.ts'
 import { newFolder, run } from './command.ts'
 
 /** A whole call of each command that opens an engine. */
@@ -80,7 +80,10 @@ test.each<readonly [readonly string[], number]>([
 })
 
 test('passwords of a URL are not shown, whatever quotes them', () => {
-  const shown = (url: string, text: string) => withoutPasswords(text, url)
+  const shown = (url: string, text: string) => {
+    hidePasswordsOf(url)
+    return withoutPasswords(text)
+  }
   expect(shown('redis://u:p%40s@h:1', 'p@s and p%40s')).toBe('… and …')
   expect(shown('redlock://:one@a,u:two@b/?x=:three@', 'one two three')).toBe('… … three')
   expect(shown('postgres://u:a:b@c@h/db', 'a:b@c')).toBe('…')
