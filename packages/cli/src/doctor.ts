@@ -45,22 +45,28 @@ const READS_IN_A_TTL = 12
 /** These expire leases by a wall clock. */
 const wallClocks: readonly string[] = ['redis', 'postgres']
 
-/** What the engine does with calls: reads, and a lease that is held for a moment. */
+/** What becomes of calls: reads, and then a lease that is held for a moment. */
 async function callFindings(locker: AnyLocker): Promise<readonly Finding[]> {
-  const { clock, info } = locker
-  const name = `holdfast-doctor/${locker.holder}`
+  const { clock, info, holder } = locker
+  const name = `holdfast-doctor/${holder}`
   const times: number[] = []
   for (let read = 0; read < READS; read++) {
     const fromMs = clock.monotonicMs()
     await locker.inspect(name)
     times.push(clock.monotonicMs() - fromMs)
   }
+  const ofLease = await leaseFindings(locker, name).catch((error) => [unusable(error)])
+  return [roundTrip(info.name, times), ...ofLease]
+}
+
+async function leaseFindings(locker: AnyLocker, name: string): Promise<readonly Finding[]> {
+  const { clock, info } = locker
   await using lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
-  const beforeMs = clock.wallMs()
   // Only a name that is used shows the engine's clock.
+  const beforeMs = clock.wallMs()
   const state = lease === null ? null : await locker.inspect(name)
   const apartMs = state === null ? 0 : Math.max(state.atMs - clock.wallMs(), beforeMs - state.atMs)
-  return [roundTrip(info.name, times), ...(wallClocks.includes(info.name) ? clocks(apartMs) : [])]
+  return wallClocks.includes(info.name) ? clocks(apartMs) : []
 }
 
 export function roundTrip(engine: string, timesMs: readonly number[]): Finding {
