@@ -79,6 +79,14 @@ test.each<readonly [readonly string[], number]>([
   expect(await locker.list()).toEqual([])
 })
 
+test('a home that cannot be written is 69, and says what to give instead', async () => {
+  const { code, stderr } = await run(['ls'], { env: { XDG_STATE_HOME: '/dev/null/state' } })
+  expect([code, stderr]).toEqual([
+    69,
+    expect.stringMatching(/^holdfast: no --url and no HOLDFAST_URL, and E[^\n]+\n$/),
+  ])
+})
+
 test('passwords of a URL are not shown, whatever quotes them', () => {
   const shown = (url: string, text: string) => {
     hidePasswordsOf(url)

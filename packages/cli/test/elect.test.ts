@@ -1,8 +1,11 @@
 /** `elect`, `leader` and `schedule`, with real processes. */
-import type { AnyLocker } from 'holdfast'
-import { waitFor } from 'holdfast-lab/servers'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type AnyLocker, openLocker } from 'holdfast'
+import { startProxy } from 'holdfast-lab/faults'
+import { redisCall, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { FOREVER, newRig, run, shell, start, type Trace } from './command.ts'
+import { FOREVER, newFolder, newRig, run, shell, start, type Trace } from './command.ts'
 
 let env: Record<string, string>
 let locker: AnyLocker
@@ -55,6 +58,36 @@ describe('an election', () => {
     expect(trace.lines.filter((line) => line === 'begin')).toHaveLength(1)
   })
 
+  test.runIf(wanted('redis'))(
+    'an engine that does not take the value ends the term, and not the election',
+    async () => {
+      await using server = await startRedis()
+      await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+      await using client = await openLocker(server.url)
+      const held = await client.acquire('x')
+      const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
+      const flags = ['--url', `redis://127.0.0.1:${proxy.port}`, '--value', 'a:1']
+      const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
+      const state = async () => await client.inspect('x')
+      await waitFor('it campaigns', async () => (await state())?.waiters.length === 1 || null)
+      let told = ''
+      leading.process.stderr?.on('data', (text: string) => (told += text))
+      proxy.hold('down')
+      await held.release()
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
+      proxy.heal()
+      await waitFor('the failure', async () => /^holdfast: .*OOM/.test(told) || null)
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0')
+      await trace.has('begin')
+      expect(JSON.parse((await run(['leader', 'x', '--url', server.url])).stdout)).toMatchObject({
+        value: 'a:1',
+      })
+      leading.kill('SIGTERM')
+      expect((await leading.ended).code).toBe(0)
+      expect(trace.lines).toEqual(['begin'])
+    },
+  )
+
   test('a signal during the campaign ends it, and nothing stays queued', async () => {
     const held = await locker.acquire('x')
     const campaigning = start(['elect', 'x', '--', 'true'], { env })
@@ -84,6 +117,23 @@ describe('a schedule', () => {
     expect((await Promise.all(both.map(({ ended }) => ended))).map(({ code }) => code)).toEqual([143, 143])
     expect(new Set(trace.lines).size).toBe(trace.lines.length)
     expect(trace.lines[0]).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z$/)
+  })
+
+  test('a signal that comes while it starts is not missed', async () => {
+    const hook = join(newFolder(), 'hook.mjs')
+    // Croner takes a moment, in which the signal comes.
+    const slow = `process.kill(process.pid, 'SIGTERM'); await new Promise((r) => setTimeout(r, 100)); export * from `
+    writeFileSync(
+      hook,
+      `import { registerHooks } from 'node:module'
+      registerHooks({ load: (url, context, next) => /croner[^?]*$/.test(url)
+        ? { format: 'module', shortCircuit: true, source: ${JSON.stringify(slow)} + JSON.stringify(url + '?real') }
+        : next(url, context) })`,
+    )
+    const flags = ['--cron', '* * * * * *', ...shell('echo ran >>"$TRACE"')]
+    const NODE_OPTIONS = `--import=${hook}`
+    expect((await run(['schedule', 'x', ...flags], { env: { ...env, NODE_OPTIONS } })).code).toBe(143)
+    expect(trace.lines).toEqual([])
   })
 
   test('a failure of the command is told, and a signal to it ends the schedule', async () => {

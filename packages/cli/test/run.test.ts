@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseFence } from 'holdfast'
+import { openLocker, parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, test } from 'vitest'
@@ -124,6 +124,27 @@ describe('signals', () => {
       await held.release()
       expect(trace.lines).toEqual([])
       expect(await client.inspect('x')).toBeNull()
+    },
+  )
+
+  test.runIf(wanted('redis'))(
+    'T57 a signal that comes twice, as Ctrl-C does through npx, leaves nothing queued',
+    async () => {
+      await using server = await startRedis()
+      await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+      await using client = await openLocker(server.url)
+      await client.acquire('x')
+      const url = `redis://127.0.0.1:${proxy.port}`
+      const waiting = start(['run', 'x', '--url', url, '--', 'true'], { env })
+      const waiters = async () => (await client.inspect('x'))?.waiters.length
+      await waitFor('it waits', async () => (await waiters()) === 1 || null)
+      proxy.delay(200)
+      for (const signal of ['SIGINT', 'SIGINT'] as const) {
+        waiting.kill(signal)
+        await new Promise((resolve) => setTimeout(resolve, 50))
+      }
+      expect((await waiting.ended).code).toBe(130)
+      expect(await waiters()).toBe(0)
     },
   )
 
@@ -302,12 +323,31 @@ describe('engines', () => {
     const { stdout } = await run(['run', 'x', '--url', server.url, ...printed], { env: outer })
     expect(stdout).toBe('x|\n')
     expect(await ran(`${server.url}?fencing=clock-backed`)).toMatch(/^x\|\d+$/)
-    const required = await run(['run', 'x', '--url', server.url, '--require', 'fenced', '--', 'true'], {
-      env,
-    })
-    expect([required.code, required.stderr]).toEqual([
+    const refused = async (...flags: readonly string[]) => {
+      const { code, stderr } = await run(['run', 'x', ...flags, '--', 'true'], { env })
+      return [code, stderr]
+    }
+    const told = (text: RegExp) => [
       64,
-      expect.stringMatching(/^holdfast: .*clock-backed.*\n$/),
+      expect.stringMatching(new RegExp(`^holdfast: .*${text.source}.*\\n$`)),
+    ]
+    const key = join(newFolder(), 'key')
+    writeFileSync(key, `k1 ${Buffer.alloc(32).toString('base64')}\n`)
+    expect(
+      await Promise.all([
+        refused('--url', server.url, '--require', 'fenced'),
+        refused('--url', server.url, '--sign-key-file', key),
+        refused('--sign-key-file', key, '--capacity', '2'),
+        refused('--require', 'cluster'),
+        refused('--url', `${server.url}?fencing=clock-backed`, '--require', 'cluster', '--require', 'fenced'),
+      ]),
+    ).toEqual([
+      told(/clock-backed/),
+      told(/--sign-key-file/),
+      told(/--sign-key-file/),
+      told(/within one machine/),
+      // And it tells that this server forgets.
+      [0, expect.stringContaining('appendonly')],
     ])
   })
 
