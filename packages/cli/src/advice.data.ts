@@ -46,7 +46,7 @@ export const fits: readonly Fit[] = [
     lock: 'no',
     answer: 'a unique key for each request (idempotent), which the payment provider gets as well',
     why: 'The second request comes after the lock was released, or after it was lost. Only a key that stays recognises it.',
-    code: "await idempotent({ scope: 'payments', key }, charge)",
+    code: "await idempotent({ scope: 'payments', key, payload: order }, charge)",
     page: 'lockfree.md#idempotent',
   },
   {
@@ -55,7 +55,7 @@ export const fits: readonly Fit[] = [
     lock: 'no',
     answer: 'a queue, or rows that are claimed with SKIP LOCKED (claimJobs)',
     why: 'Workers that take different jobs need not wait for each other.',
-    code: 'for (const job of await jobs.claimJobs({ limit: 10 })) await send(job)',
+    code: 'for (const job of await jobs.claimJobs()) { await send(job.payload); await job.complete() }',
     page: 'lockfree.md#claimjobs',
   },
   {
@@ -82,7 +82,7 @@ export const fits: readonly Fit[] = [
     lock: 'yes',
     answer: 'partitions: each is a lease, shared evenly among the living',
     why: 'A worker that owns a part needs no lock for each item in it.',
-    code: "await partitions(locker, { name: 'orders', count: 64 }, work)",
+    code: "await partitions(locker, { name: 'orders', count: 64, onAssigned: start, onRevoked: stop })",
     page: 'recipes/partitions.md',
   },
   {
