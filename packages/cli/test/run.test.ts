@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openLocker, parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
-import { redisCall, startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
+import { startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, test } from 'vitest'
 import {
   gone,
@@ -349,16 +349,6 @@ describe('engines', () => {
       // And it tells that this server forgets.
       [0, expect.stringContaining('appendonly')],
     ])
-  })
-
-  test.runIf(wanted('redis'))('a wrong password is told, and no password is', async () => {
-    await using server = await startRedis()
-    await redisCall({ host: '127.0.0.1', port: server.port }, 'CONFIG', 'SET', 'requirepass', 'the-right-one')
-    const url = (password: string) => `redis://:${password}@127.0.0.1:${server.port}`
-    expect((await run(['run', 'x', '--url', url('the-right-one'), '--', 'true'], { env })).code).toBe(0)
-    const refused = await run(['run', 'x', '--verbose', '--url', url('wr%6Fng-one'), '--', 'true'], { env })
-    expect(refused.code).toBe(69)
-    expect(refused.stderr).not.toMatch(/wrong-one|wr%6Fng-one|the-right-one/)
   })
 
   test.runIf(wanted('postgres'))('postgres', async () => {
