@@ -99,10 +99,23 @@ describe('a name that is taken', () => {
     await permit.release()
   })
 
-  test('twenty that start together run the job once', async () => {
-    const one = () =>
-      run(['run', 'x', '--wait', '0', '--hold-at-least', '30s', ...shell('echo ran >>"$TRACE"')], { env })
-    const codes = (await Promise.all(Array.from({ length: 20 }, one))).map(({ code }) => code)
+  test('twenty that start together run the job once: by hand, from a crontab, and as the first process of a container', async () => {
+    const args = ['run', 'x', '--wait', '0', '--hold-at-least', '30s', ...shell('echo ran >>"$TRACE"')]
+    const places = [
+      [],
+      [
+        'env',
+        '-i',
+        'PATH=/usr/bin:/bin',
+        ...Object.entries(env).map(([name, value]) => `${name}=${value}`),
+        'setsid',
+      ],
+      ['unshare', '-pf', '--mount-proc', '--kill-child'],
+    ]
+    const one = (index: number) => run(args, { env, through: places[index % places.length] ?? [] })
+    const codes = (await Promise.all(Array.from({ length: 20 }, (_, index) => one(index)))).map(
+      ({ code }) => code,
+    )
     expect(trace.lines).toEqual(['ran'])
     expect(codes.toSorted((a, b) => Number(a) - Number(b))).toEqual([0, ...Array(19).fill(75)])
   })
