@@ -38,6 +38,9 @@ const read =
   <T>(parse: (text: string, before: T) => T) =>
   (option: Option) =>
     option.argParser(parse)
+const time = (text: string, parse = duration) => {
+  return (option: Option) => option.argParser(parse).default(parse(text), text)
+}
 const needed = (option: Option) => option.makeOptionMandatory()
 const oneOf =
   (...choices: readonly string[]) =>
@@ -49,11 +52,7 @@ const json: Flag = ['--json', 'JSON lines, also on a terminal']
 const verbose: Flag = ['--verbose', 'show the stack of an error']
 const engineFlags: readonly Flag[] = [
   ['--url <url>', 'the engine, such as redis://cache:6379; otherwise HOLDFAST_URL'],
-  [
-    '--require <what>',
-    'refuse an engine that is not `fenced` or not `cluster`; may be given twice',
-    read(all),
-  ],
+  ['--require <what>', 'refuse an engine that is not `fenced` or `cluster`; may be given twice', read(all)],
   verbose,
 ]
 const lookFlags = [json, ...engineFlags]
@@ -97,11 +96,7 @@ const definitions: readonly Definition[] = [
       'another can have the name. Ends with the code of the command, or 128 + n if signal n ended it.',
     arguments: [NAME, COMMAND],
     options: [
-      [
-        '--wait <time>',
-        'how long to wait for the name; 0 tries once, forever is allowed',
-        (option) => option.default(30_000, '30s').argParser(waiting),
-      ],
+      ['--wait <time>', 'how long to wait for it; 0 tries once, forever is allowed', time('30s', waiting)],
       ['--shared', 'hold it together with other readers'],
       ['--capacity <permits>', 'a semaphore with so many permits', permits],
       ['--weight <permits>', 'take so many of them; default 1', permits],
@@ -256,16 +251,8 @@ const definitions: readonly Definition[] = [
         'whether GET, HEAD and OPTIONS need a fence',
         (option) => oneOf('fenced', 'open')(option).default('fenced'),
       ],
-      [
-        '--limit <time>',
-        'how long the service may take for an answer',
-        (option) => option.default(30_000, '30s').argParser(duration),
-      ],
-      [
-        '--quarantine <time>',
-        'how much longer a request without an answer may take effect',
-        (option) => option.default(60_000, '60s').argParser(duration),
-      ],
+      ['--limit <time>', 'how long the service may take for an answer', time('30s')],
+      ['--quarantine <time>', 'how much longer a request without an answer may take effect', time('60s')],
       verbose,
     ],
     examples: [
