@@ -1,7 +1,12 @@
 /** Text for a terminal or a pipe. What others have stored is escaped before it is shown. */
-import { constants, fstatSync, openSync } from 'node:fs'
-import { Socket } from 'node:net'
+import fs from 'node:fs'
+import { promisify } from 'node:util'
 import { withoutPasswords } from './passwords.ts'
+import { pause } from './pause.ts'
+
+const STDERR = 2
+const AGAIN_MS = 20
+const write = promisify(fs.write)
 
 // Control characters, and those that turn the direction of what follows.
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escaping control characters is the purpose
@@ -22,38 +27,38 @@ export function outJson(value: unknown): void {
   out(printable(JSON.stringify(value)))
 }
 
-/**
- * Stderr. The command shares the pipe that we were started with, and whether a write waits for the reader is a property of an
- * opened pipe, not of a process. So we open it once more for us alone: a reader that stalls holds up neither our timers nor, in
- * other ways than before, the command.
- */
-const stderr = openStderr()
-// Its reader may go while the command still runs.
-stderr.on('error', () => {})
-
-function openStderr(): NodeJS.WritableStream {
-  try {
-    const flags = constants.O_WRONLY | constants.O_NONBLOCK
-    if (fstatSync(2).isFIFO()) return new Socket({ fd: openSync('/dev/fd/2', flags), readable: false })
-  } catch {
-    // It belongs to another user, or its reader has gone.
-  }
-  return process.stderr
-}
-
 /** One line on stderr, with the name of the program in front. */
 export function say(message: string): void {
   tell(`holdfast: ${message}`)
 }
 
+/**
+ * The command shares stderr with us. To open it as a stream would change for both of us what a write does when the reader stalls, and
+ * then ours would keep the timers waiting, that of SIGKILL too. So each write waits in a thread, one after the other.
+ */
+let told = Promise.resolve()
+
 export function tell(line: string): void {
-  stderr.write(`${printable(withoutPasswords(line))}\n`)
+  const text = Buffer.from(`${printable(withoutPasswords(line))}\n`)
+  // A reader that has gone does not hear why the command ends.
+  told = told.then(() => writeAll(text)).catch(() => {})
+}
+
+async function writeAll(text: Buffer): Promise<void> {
+  for (let rest = text; rest.length > 0; )
+    try {
+      rest = rest.subarray((await write(STDERR, rest)).bytesWritten)
+    } catch (error) {
+      // Another program that has it does not want to wait, so neither may we.
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error
+      await pause((await import('holdfast')).systemClock, AGAIN_MS)
+    }
 }
 
 /** When everything has been written. */
 export async function flushed(): Promise<void> {
-  for (const stream of [stderr, process.stdout])
-    await new Promise<void>((resolve) => stream.write('', () => resolve()))
+  await told
+  await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
 }
 
 export function isTerminal(): boolean {
