@@ -26,7 +26,7 @@ function commandLine(): string {
     '# Command line',
     generated('packages/cli/src/program.ts'),
     `${holdfast.description()} The package \`holdfast\` has the command; it needs nothing beside it but the client of your engine.`,
-    '```sh\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
+    '```sh\nnpm install ./holdfast-*.tgz                                 # made as the README says under Install\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
     'The engine is `--url`, or `HOLDFAST_URL`, in the form of [`openLocker`](tour.md). With neither it is a SQLite file of your own ' +
       '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file.',
     table(['exit code', 'meaning'], exitCodes),
@@ -52,16 +52,20 @@ const exitCodes: readonly (readonly string[])[] = [
 
 const limits = `## How a command is stopped
 
-When \`--stop-in\` is left of a lease that is not renewed, the command gets SIGTERM; when nearly nothing is left, SIGKILL. So it has ended before
-the engine can give the name away by expiry (G3). A force release is learnt at the next renewal: SIGTERM then, and SIGKILL after \`--stop-in\`. Signals
-to \`holdfast\` go to the command; before the grant they end the wait. If \`holdfast\` itself is killed, a watchdog kills the command.
+When \`--stop-in\` is left of a lease that is not renewed, or of \`--max-hold\`, the command gets SIGTERM; when nearly nothing is left, SIGKILL, also
+if the engine has come back meanwhile. So it has ended before the engine can give the name away by expiry (G3). A force release is learnt at the next
+renewal: SIGTERM then, and SIGKILL after \`--stop-in\`. Signals to \`holdfast\` go to the command; before the grant they end the wait. One that comes a
+second or more after the first ends \`holdfast\` at once. If \`holdfast\` itself is killed, a watchdog kills the command.
 
 Without a terminal on stdin the command has a session of its own, and all of its group is signalled. With one it stays in the foreground group, so
 that Ctrl-C and job control work, and it alone is signalled.
 
-Limits: a grandchild that calls \`setsid\` is not reached. A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody. There only the fence
-protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it. As the first process of a container
-\`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
+Limits. There only the fence protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it.
+
+- A grandchild that calls \`setsid\` is not reached. On a terminal no grandchild is, so what the command has started may go on after a loss.
+- A command that takes other rights, such as \`sudo\`, cannot be signalled. \`holdfast\` says so, and waits for it. Call \`sudo holdfast run … -- command\`.
+- A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody.
+- As the first process of a container \`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
 
 \`npx\` stands between a signal and \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after a
 normal end goes on, without the lock. On Linux and macOS; the watchdog needs \`/bin/sh\`.
@@ -84,7 +88,9 @@ function advice(): string {
         why,
       ]),
     ),
-    ['```', ...fits.map(({ key, code }) => `${key.padEnd(12)}${code}`), '```'].join('\n'),
+    codeBlock('sql', '--'),
+    codeBlock('sh', '#'),
+    codeBlock('ts', '//', given),
     '## Engines',
     table(
       ['`--engine`', 'fenced', 'reach', 'hand-over, about', 'mind'],
@@ -116,6 +122,40 @@ function advice(): string {
   ]
     .join('\n\n')
     .replace(/\n+$/, '\n')
+}
+
+/** What is yours in the code of the table, so that the compiler sees the rest of it. */
+const given = `import type { Locker } from 'holdfast'
+import { optimisticUpdate } from 'holdfast/lockfree'
+import { postgresIdempotent, postgresJobs } from 'holdfast/lockfree/postgres'
+import { partitions } from 'holdfast/recipes/partitions'
+import type { Redis } from 'ioredis'
+import pg from 'pg'
+
+const idempotent = postgresIdempotent({ client: new pg.Pool() })
+const jobs = postgresJobs<{ to: string }>({ client: new pg.Pool(), queue: 'mail' })
+declare const locker: Locker<'fenced'>
+declare const redis: Redis
+declare const key: string
+declare const order: { amount: number }
+declare function read(): Promise<{ units: number; version: number }>
+declare function writeIfTheVersionIsTheSame(row: { units: number; version: number }): Promise<boolean>
+declare function charge(): Promise<string>
+declare function send(mail: { to: string }): Promise<void>
+declare function start(partition: number): Promise<void>
+declare function stop(partition: number): Promise<void>
+`
+
+/** The code of the table in one language. */
+function codeBlock(language: 'sql' | 'sh' | 'ts', comment: string, head?: string): string {
+  const those = fits.filter(({ code }) => languageOf(code) === language)
+  const lines = those.map(({ key, code }) => `${comment} ${key}\n${code}`)
+  return [`\`\`\`${language}`, ...(head === undefined ? [] : [head]), ...lines, '```'].join('\n')
+}
+
+function languageOf(code: string): 'sql' | 'sh' | 'ts' {
+  if (/^[A-Z]/.test(code)) return 'sql'
+  return code.startsWith('holdfast ') ? 'sh' : 'ts'
 }
 
 function helpOf(command: ReturnType<typeof program>): string {

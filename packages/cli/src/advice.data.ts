@@ -46,7 +46,7 @@ export const fits: readonly Fit[] = [
     lock: 'no',
     answer: 'a unique key for each request (idempotent), which the payment provider gets as well',
     why: 'The second request comes after the lock was released, or after it was lost. Only a key that stays recognises it.',
-    code: "await idempotent({ scope: 'payments', key }, charge)",
+    code: "await idempotent({ scope: 'payments', key, payload: order }, charge)",
     page: 'lockfree.md#idempotent',
   },
   {
@@ -55,7 +55,7 @@ export const fits: readonly Fit[] = [
     lock: 'no',
     answer: 'a queue, or rows that are claimed with SKIP LOCKED (claimJobs)',
     why: 'Workers that take different jobs need not wait for each other.',
-    code: 'for (const job of await jobs.claimJobs({ limit: 10 })) await send(job)',
+    code: 'for (const job of await jobs.claimJobs()) { await send(job.payload); await job.complete() }',
     page: 'lockfree.md#claimjobs',
   },
   {
@@ -82,7 +82,7 @@ export const fits: readonly Fit[] = [
     lock: 'yes',
     answer: 'partitions: each is a lease, shared evenly among the living',
     why: 'A worker that owns a part needs no lock for each item in it.',
-    code: "await partitions(locker, { name: 'orders', count: 64 }, work)",
+    code: "await partitions(locker, { name: 'orders', count: 64, onAssigned: start, onRevoked: stop })",
     page: 'recipes/partitions.md',
   },
   {
@@ -128,50 +128,40 @@ export interface EngineFit {
   readonly not?: string
 }
 
+const usual = { isFenced: true, reach: 'region' } as const
+
 export const engines: readonly EngineFit[] = [
   {
-    ...{ key: 'postgres', url: 'postgres://host/database', isFenced: true, handOverMs: 3, reach: 'region' },
+    ...{ ...usual, key: 'postgres', url: 'postgres://host/database', handOverMs: 3 },
     note: 'Lease rows: no server to add, guards in the same transaction as the data.',
   },
   {
-    ...{
-      key: 'redis',
-      url: 'redis://host?fencing=clock-backed',
-      isFenced: true,
-      handOverMs: 2,
-      reach: 'region',
-    },
+    ...{ ...usual, key: 'redis', url: 'redis://host?fencing=clock-backed', handOverMs: 2 },
     note: 'Fast. Its replicas are asynchronous, so a fail-over may lose grants.',
   },
   {
-    ...{ key: 'etcd', url: 'etcd://a,b,c', isFenced: true, handOverMs: 10, reach: 'region' },
+    ...{ ...usual, key: 'etcd', url: 'etcd://a,b,c', handOverMs: 10 },
     note: 'A grant survives the loss of members. Use three or five, and an etcd of your own.',
   },
   {
-    ...{ key: 'zookeeper', url: 'zookeeper://a,b,c', isFenced: true, handOverMs: 10, reach: 'region' },
+    ...{ ...usual, key: 'zookeeper', url: 'zookeeper://a,b,c', handOverMs: 10 },
     note: 'As etcd, where ZooKeeper runs already.',
   },
   {
-    ...{ key: 'consul', url: 'consul://host', isFenced: true, handOverMs: 15, reach: 'region' },
+    ...{ ...usual, key: 'consul', url: 'consul://host', handOverMs: 15 },
     note: 'As etcd, where Consul runs already. Its shortest TTL is 10 s.',
   },
   {
-    ...{
-      key: 'sqlite',
-      url: 'sqlite:/var/lib/app/locks.db',
-      isFenced: true,
-      handOverMs: 2,
-      reach: 'machine',
-    },
+    ...{ ...usual, key: 'sqlite', url: 'sqlite:/var/lib/app/locks.db', handOverMs: 2, reach: 'machine' },
     note: 'Nothing to run; all processes of one machine, on a local file system.',
   },
   {
-    ...{ key: 'redlock', url: 'redlock://a,b,c', isFenced: false, handOverMs: 300, reach: 'region' },
+    ...{ ...usual, key: 'redlock', url: 'redlock://a,b,c', handOverMs: 300, isFenced: false },
     note: 'A majority of independent servers, without tokens, so no guard can refuse a stale holder.',
     not: 'A new system has no reason for Redlock: one Redis is simpler, and etcd is safe.',
   },
   {
-    ...{ key: 'kubernetes-etcd', url: '', isFenced: true, handOverMs: 10, reach: 'region' },
+    ...{ ...usual, key: 'kubernetes-etcd', url: '', handOverMs: 10 },
     note: 'The etcd of a Kubernetes control plane.',
     not: 'Locks that fill it or slow it down stop the whole cluster. Use an etcd of your own, or the Lease objects of Kubernetes.',
   },

@@ -1,8 +1,16 @@
 /** `holdfast advise`: is a lock needed at all, what fits instead, and what a lock gives here and what it does not. */
-import { type EngineFit, engines, fits, guarantees, noLockReplaces, ttlAdvice } from './advice.data.ts'
+import {
+  type EngineFit,
+  engines,
+  type Fit,
+  fits,
+  guarantees,
+  noLockReplaces,
+  ttlAdvice,
+} from './advice.data.ts'
 import { asking } from './asking.ts'
 import { usageError } from './exits.ts'
-import { bold, isTerminal, out } from './terminal.ts'
+import { bold, isTerminal, out, outJson } from './terminal.ts'
 
 export interface AdviseFlags {
   readonly for?: string
@@ -16,12 +24,7 @@ export interface AdviseFlags {
   readonly json?: boolean
 }
 
-export interface Advice {
-  readonly lock: 'no' | 'yes'
-  readonly answer: string
-  readonly why: string
-  readonly code: string
-  readonly page: string
+export interface Advice extends Pick<Fit, 'lock' | 'answer' | 'why' | 'code' | 'page'> {
   /** Only where a lock is needed. */
   readonly engine?: string
   readonly url?: string
@@ -34,7 +37,8 @@ export interface Advice {
 export async function advise(flags: AdviseFlags): Promise<number> {
   const asked = flags.for === undefined && process.stdin.isTTY === true ? await ask(flags) : flags
   const advice = adviceFor(asked)
-  out(flags.json || !isTerminal() ? JSON.stringify(advice) : asText(advice))
+  if (flags.json || !isTerminal()) outJson(advice)
+  else out(asText(advice))
   return 0
 }
 
@@ -43,25 +47,14 @@ const PAUSE_SHARE = 1.5
 
 export function adviceFor(flags: AdviseFlags): Advice {
   const { purpose = 'correctness', reach = 'region', pause = 0 } = flags
-  const fit = oneOf('--for', fits, flags.for)
-  const { lock, answer, why, code, page } = fit
+  const { key: _, question: __, ...fit } = oneOf('--for', fits, flags.for)
   const wanted = flags.engine === undefined ? undefined : oneOf('--engine', engines, flags.engine)
   const against = wanted?.not === undefined ? [] : [wanted.not]
-  if (lock === 'no')
-    return {
-      lock,
-      answer,
-      why,
-      code,
-      page,
-      gives: [],
-      givesNot: [],
-      remarks: [...against, ...noLockReplaces],
-    }
+  if (fit.lock === 'no') return { ...fit, gives: [], givesNot: [], remarks: [...against, ...noLockReplaces] }
   const engine = engineFor(wanted, reach)
   const isSafe = engine.isFenced && purpose === 'correctness'
   return {
-    ...{ lock, answer, why, code, page },
+    ...fit,
     engine: engine.key,
     url: engine.url,
     ttlMs: Math.max(TTL_MS, Math.ceil((pause * PAUSE_SHARE) / 1_000) * 1_000),
@@ -138,26 +131,15 @@ function ask(flags: AdviseFlags): Promise<AdviseFlags> {
   })
 }
 
-function asText({
-  lock,
-  answer,
-  why,
-  code,
-  page,
-  engine,
-  url,
-  ttlMs,
-  gives,
-  givesNot,
-  remarks,
-}: Advice): string {
+function asText(advice: Advice): string {
+  const { lock, answer, why, code, page, engine, url, ttlMs = 0, gives, givesNot, remarks } = advice
   const list = (title: string, texts: readonly string[]) =>
     texts.length === 0 ? [] : [bold(title), ...texts.map((text) => `  ${text}`)]
   return [
     bold(lock === 'no' ? `No lock. Use ${answer}.` : `A lock: ${answer}.`),
     `  ${why}`,
     ...list('Code', [code, `see docs/${page}`]),
-    ...(engine === undefined ? [] : list('Engine', [`${engine}, ${url}`, `TTL ${(ttlMs ?? 0) / 1_000} s`])),
+    ...list('Engine', engine === undefined ? [] : [`${engine}, ${url}`, `TTL ${ttlMs / 1_000} s`]),
     ...list('It gives', gives),
     ...list('It does not give', givesNot),
     ...list('Mind', remarks),

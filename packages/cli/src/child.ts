@@ -8,6 +8,7 @@
  * when it has ended. If we are killed, the kernel closes the pipe, and the watchdog kills the command.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { isatty } from 'node:tty'
 import { EXIT, Exit } from './exits.ts'
 import { signalExit } from './signals.ts'
 import { say } from './terminal.ts'
@@ -27,7 +28,8 @@ export class Child {
 
   constructor(command: readonly string[], env: NodeJS.ProcessEnv) {
     const [file = '', ...args] = command
-    this.hasTerminal = process.stdin.isTTY === true
+    // To ask process.stdin would open it, and what it shares with the command would change.
+    this.hasTerminal = isatty(0)
     const watchdog = startWatchdog()
     const child = spawn(file, args, { stdio: 'inherit', env, detached: !this.hasTerminal })
     this.#pid = child.pid
@@ -48,9 +50,12 @@ export class Child {
     if (this.#pid === undefined || (this.hasTerminal && this.#hasEnded)) return false
     try {
       return process.kill(this.#target(this.#pid), signal)
-    } catch {
-      // It has ended meanwhile, or has taken other rights, which only its own user can signal.
-      return false
+    } catch (error) {
+      // Else it has ended meanwhile.
+      const isThere = (error as NodeJS.ErrnoException).code === 'EPERM'
+      if (isThere && signal !== 0)
+        say(`the command has taken other rights (sudo does), so ${signal} cannot be sent to it.`)
+      return isThere
     }
   }
 

@@ -1,8 +1,10 @@
 /** `holdfast doctor`: what the engine's configuration and this machine mean for locks. */
 import { type AnyLocker, defaults, type Finding, onEvent } from 'holdfast'
-import { closeEngine, type EngineFlags, openEngine } from './engine.ts'
+import { type EngineFlags, withEngine } from './engine.ts'
+import { messageOf } from './exits.ts'
 import { machineFindings } from './machine.ts'
-import { bold, isTerminal, out, printable } from './terminal.ts'
+import { Signals } from './signals.ts'
+import { bold, isTerminal, out, outJson, printable } from './terminal.ts'
 
 export interface DoctorFlags extends EngineFlags {
   readonly json?: boolean
@@ -15,17 +17,19 @@ type Severity = keyof typeof exitCodes
 export async function doctor(url: string | undefined, flags: DoctorFlags): Promise<number> {
   // What is told at start is among the findings.
   onEvent('warning', () => {})
-  const locker = await openEngine({ ...flags, ...(url !== undefined && { url }) })
-  try {
-    const { roundTrip, findings: ofEngine } = await engineFindings(locker)
-    const found = [...(await locker.diagnose()), ...ofEngine, ...(await machineFindings(defaults.ttlMs))]
+  const signals = new Signals()
+  const examine = async (locker: AnyLocker) => {
+    // The engine's own first: they say more than the failure of a call does.
+    const ofEngine = await locker.diagnose()
+    const ofCalls = await callFindings(locker).catch((error) => [unusable(error)])
+    const found = [...ofEngine, ...ofCalls, ...(await machineFindings(defaults.ttlMs))]
     const findings = found.toSorted((a, b) => exitCodes[b.severity] - exitCodes[a.severity])
-    if (flags.json || !isTerminal()) for (const finding of findings) out(JSON.stringify(finding))
-    else out([...findings.map(described), `${printable(locker.info.name)}: ${roundTrip}.`].join('\n\n'))
+    if (flags.json || !isTerminal()) findings.forEach(outJson)
+    else out(findings.map(described).join('\n\n'))
     return Math.max(0, ...findings.map(({ severity }) => exitCodes[severity]))
-  } finally {
-    await closeEngine(locker)
   }
+  const work = (locker: AnyLocker) => signals.unlessCancelled(examine(locker))
+  return withEngine({ ...flags, ...(url !== undefined && { url }) }, work, signals)
 }
 
 function described({ code, severity, what, why, fix }: Finding): string {
@@ -38,55 +42,49 @@ function described({ code, severity, what, why, fix }: Finding): string {
 const READS = 20
 /** A renewal comes every third of the TTL. With a second try in between, one read may take so little of it. */
 const READS_IN_A_TTL = 12
+/** These expire leases by a wall clock. */
+const wallClocks: readonly string[] = ['redis', 'postgres']
 
-interface Measured {
-  readonly roundTrip: string
-  readonly findings: readonly Finding[]
-}
-
-async function engineFindings(locker: AnyLocker): Promise<Measured> {
-  const { clock } = locker
-  const name = `holdfast-doctor/${locker.holder}`
+/** What becomes of calls: reads, and then a lease that is held for a moment. */
+async function callFindings(locker: AnyLocker): Promise<readonly Finding[]> {
+  const { clock, info, holder } = locker
+  const name = `holdfast-doctor/${holder}`
   const times: number[] = []
   for (let read = 0; read < READS; read++) {
     const fromMs = clock.monotonicMs()
     await locker.inspect(name)
     times.push(clock.monotonicMs() - fromMs)
   }
-  times.sort((a, b) => a - b)
-  const [median = 0, worst = 0] = [times[READS / 2], times.at(-1)]
-  const slow = worst * READS_IN_A_TTL > defaults.ttlMs
-  return {
-    roundTrip: `a read takes ${median.toFixed(1)} ms, and ${worst.toFixed(1)} ms at worst, of ${READS}`,
-    findings: [
-      ...(slow ? [slowEngine(worst)] : []),
-      ...(wallClocks.includes(locker.info.name) ? await clockFindings(locker, name) : []),
-    ],
-  }
+  const ofLease = await leaseFindings(locker, name).catch((error) => [unusable(error)])
+  return [roundTrip(info.name, times), ...ofLease]
 }
 
-function slowEngine(worstMs: number): Finding {
+async function leaseFindings(locker: AnyLocker, name: string): Promise<readonly Finding[]> {
+  const { clock, info } = locker
+  await using lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
+  // Only a name that is used shows the engine's clock.
+  const beforeMs = clock.wallMs()
+  const state = lease === null ? null : await locker.inspect(name)
+  const apartMs = state === null ? 0 : Math.max(state.atMs - clock.wallMs(), beforeMs - state.atMs)
+  return wallClocks.includes(info.name) ? clocks(apartMs) : []
+}
+
+export function roundTrip(engine: string, timesMs: readonly number[]): Finding {
+  const sorted = timesMs.toSorted((a, b) => a - b)
+  const [median = 0, worst = 0] = [sorted[sorted.length >> 1], sorted.at(-1)]
+  const isSlow = (ms: number) => ms * READS_IN_A_TTL > defaults.ttlMs
   return found(
     'ROUND_TRIP',
-    'warning',
-    `The slowest of ${READS} reads took ${Math.round(worstMs)} ms.`,
-    `A renewal that is so slow leaves no time for another one within a TTL of ${defaults.ttlMs} ms.`,
-    `Use TTLs of ${Math.ceil((worstMs * READS_IN_A_TTL) / 1_000)} s or more, or see to the network and to the engine’s load.`,
+    isSlow(median) ? 'danger' : isSlow(worst) ? 'warning' : 'note',
+    `A read of ${engine} takes ${median.toFixed(1)} ms, and ${worst.toFixed(1)} ms at worst, of ${timesMs.length}.`,
+    `A renewal takes as long, and one that fails must leave time for another one within the TTL (${defaults.ttlMs} ms by default).`,
+    `Use TTLs of ${Math.ceil((worst * READS_IN_A_TTL) / 1_000)} s or more; where that is long, see to the network and to the engine’s load.`,
   )
 }
 
-/** These expire leases by a wall clock. */
-const wallClocks: readonly string[] = ['redis', 'postgres']
 const MOST_APART_MS = 1_000
 
-/** Only a name that is used shows the engine’s clock, so one is held for a moment. */
-async function clockFindings(locker: AnyLocker, name: string): Promise<readonly Finding[]> {
-  await using lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
-  const beforeMs = locker.clock.wallMs()
-  const state = lease === null ? null : await locker.inspect(name)
-  const afterMs = locker.clock.wallMs()
-  if (state === null) return []
-  const apartMs = Math.max(state.atMs - afterMs, beforeMs - state.atMs)
+function clocks(apartMs: number): readonly Finding[] {
   if (apartMs <= MOST_APART_MS) return []
   return [
     found(
@@ -97,6 +95,16 @@ async function clockFindings(locker: AnyLocker, name: string): Promise<readonly 
       'Run NTP on both, and let it slew the clock (chrony does after its start).',
     ),
   ]
+}
+
+function unusable(error: unknown): Finding {
+  return found(
+    'ENGINE',
+    'danger',
+    messageOf(error),
+    'Leases are not granted or renewed like this.',
+    'See the other findings; else give this user the rights that the message names, or another engine.',
+  )
 }
 
 export function found(code: string, severity: Severity, what: string, why: string, fix: string): Finding {

@@ -1,11 +1,9 @@
 /** `holdfast elect` and `holdfast leader`: the election recipe for a command. */
-import type { Locker } from 'holdfast'
-import { closeEngine, type EngineFlags, openEngine } from './engine.ts'
-import { environmentOf, readSignKey } from './environment.ts'
+import { isHoldfastError, type Locker } from 'holdfast'
+import { type EngineFlags, withEngine } from './engine.ts'
 import { EXIT } from './exits.ts'
-import { type HoldFlags, noteOf, ttlOf, withEngine } from './holding.ts'
-import { isTerminal, out, printable } from './terminal.ts'
-import { runUnderLease } from './under-lease.ts'
+import { type HoldFlags, holding, noteOf } from './holding.ts'
+import { isTerminal, out, outJson, printable, say } from './terminal.ts'
 
 export interface ElectFlags extends HoldFlags {
   readonly value?: string
@@ -13,18 +11,21 @@ export interface ElectFlags extends HoldFlags {
 
 /** Runs the command term after term, until it ends by itself. A term's lease is given up when the command has ended (T53, early releases). */
 export async function elect(name: string, command: readonly string[], flags: ElectFlags): Promise<number> {
-  const key = readSignKey(flags)
   const { election } = await import('holdfast/recipes/election')
-  return withEngine(flags, async ({ locker, ...stopping }) => {
-    const { signals } = stopping
-    const candidate = election(locker as Locker, name, { ...ttlOf(flags), note: noteOf(flags, command) })
+  return holding(flags, command, async ({ locker, ttlMs, signals, run }) => {
+    const candidate = election(locker as Locker, name, { ttlMs, note: noteOf(flags, command) })
     const over = new AbortController()
     let exitCode: number | undefined
     await candidate.serve(
       async ({ lease, proclaim }) => {
-        if (flags.value !== undefined) await proclaim(flags.value)
-        const env = await environmentOf(lease, flags, key)
-        const end = await runUnderLease(lease, command, env, stopping)
+        try {
+          if (flags.value !== undefined) await proclaim(flags.value)
+        } catch (error) {
+          if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE')) throw error
+          // Nobody would find this leader. There is another campaign.
+          return say(error.message)
+        }
+        const end = await run(lease)
         if (end.isStopped) return signals.cancelIfAsked()
         exitCode = end.exitCode
         over.abort()
@@ -42,10 +43,9 @@ export interface LeaderFlags extends EngineFlags {
 
 export async function leader(name: string, flags: LeaderFlags): Promise<number> {
   const { election } = await import('holdfast/recipes/election')
-  const locker = await openEngine(flags)
-  try {
+  return withEngine(flags, async (locker) => {
     const found = await election(locker as Locker, name).leader()
-    if (flags.json || !isTerminal()) out(JSON.stringify(found))
+    if (flags.json || !isTerminal()) outJson(found)
     else if (found === null) out('Nobody leads.')
     else {
       const { holder, token, value } = found
@@ -54,9 +54,7 @@ export async function leader(name: string, flags: LeaderFlags): Promise<number> 
       out([...facts, ...shown].join('\n'))
     }
     return found === null ? EXIT.nothing : 0
-  } finally {
-    await closeEngine(locker)
-  }
+  })
 }
 
 function asText(value: unknown): string {

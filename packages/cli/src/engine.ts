@@ -2,8 +2,10 @@
 import { mkdirSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
-import type { AnyLocker, LockerOptions } from 'holdfast'
-import { usageError } from './exits.ts'
+import type { AnyLocker } from 'holdfast'
+import { EXIT, Exit, messageOf, usageError } from './exits.ts'
+import { hidePasswordsOf } from './passwords.ts'
+import type { Signals } from './signals.ts'
 import { say } from './terminal.ts'
 
 export interface EngineFlags {
@@ -11,52 +13,49 @@ export interface EngineFlags {
   readonly require?: readonly string[]
 }
 
-type Requirement = 'fenced' | 'cluster'
+/** Opens the engine, and closes it however `work` ends. With `signals`, one of them ends the opening too. */
+export async function withEngine(
+  flags: EngineFlags,
+  work: (locker: AnyLocker) => Promise<number>,
+  signals?: Signals,
+): Promise<number> {
+  // Opening holds nothing, so it may be left to itself.
+  const locker = await (signals?.unlessCancelled(openEngine(flags)) ?? openEngine(flags))
+  try {
+    return await work(locker)
+  } finally {
+    await closeEngine(locker)
+  }
+}
 
-export async function openEngine(flags: EngineFlags, options: LockerOptions = {}): Promise<AnyLocker> {
+async function openEngine(flags: EngineFlags): Promise<AnyLocker> {
   const { openLocker } = await import('holdfast')
-  const require = (flags.require ?? []).map((each): Requirement => {
+  const require = (flags.require ?? []).map((each) => {
     if (each === 'fenced' || each === 'cluster') return each
     throw usageError(`--require must be fenced or cluster, not ${JSON.stringify(each)}.`)
   })
-  opened = flags.url ?? process.env.HOLDFAST_URL ?? ''
-  return openLocker(opened === '' ? ownFile() : opened, { ...options, require })
+  const url = flags.url ?? process.env.HOLDFAST_URL ?? ''
+  hidePasswordsOf(url)
+  return openLocker(url === '' ? ownFile() : url, { require })
 }
-
-/** The URL, which may hold passwords. */
-let opened = ''
 
 function ownFile(): string {
   const { XDG_STATE_HOME: state = '' } = process.env
   const folder = join(isAbsolute(state) ? state : join(homedir(), '.local', 'state'), 'holdfast')
-  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+  } catch (cause) {
+    throw new Exit(EXIT.unavailable, `no --url and no HOLDFAST_URL, and ${messageOf(cause)}.`, { cause })
+  }
   const path = join(folder, 'locks.db')
   say(`no --url and no HOLDFAST_URL, so locks are in ${path}: this user on this machine only.`)
   return `sqlite:${encodeURIComponent(path).replaceAll('%2F', '/')}`
 }
 
-/** Whatever a message may quote of the URL: its passwords never. */
-export function withoutPasswords(text: string, url = opened): string {
-  const [, authority = ''] = /^[a-z0-9+]+:\/\/([^/?#]*)/i.exec(url) ?? []
-  // Up to the last @, because a password may contain one. A list of hosts may have a password each.
-  const written = [authority, ...authority.split(',')].map((part) => /^[^:]*:(.*)@/.exec(part)?.[1] ?? '')
-  const forms = new Set(written.flatMap((password) => [password, decoded(password)]))
-  return [...forms].reduce((shown, form) => (form === '' ? shown : shown.replaceAll(form, '…')), text)
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    // It is no encoded text, so nothing else decodes it either.
-    return text
-  }
-}
-
 /** Closing waits for an engine that is away for a TTL and more. A command does not: nothing is held any more, or expires. */
 const CLOSE_MS = 5_000
 
-export async function closeEngine(locker: AnyLocker): Promise<void> {
+async function closeEngine(locker: AnyLocker): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   const timer = locker.clock.setTimer(CLOSE_MS, resolve, { keepsProcessAlive: true })
   // A failure of the closing must not take the place of the command's own end (G11).

@@ -41,12 +41,15 @@ const codes: Readonly<Record<string, number>> = {
 
 /** `busyCode`: the caller's own instead of 75. */
 export function exitCodeOf(error: unknown, busyCode: number = EXIT.busy): number {
-  if (error instanceof Exit) return error.exitCode
+  const code = error instanceof Exit ? error.exitCode : codeOf(error)
+  return code === EXIT.busy ? busyCode : code
+}
+
+function codeOf(error: unknown): number {
   const { code: name, cause } = (error ?? {}) as { readonly code?: unknown; readonly cause?: unknown }
   // The engine's own refusal, of a password for example. Else it is ours, of a feature, a `--require` or a package that is missing.
   if (name === 'UNSUPPORTED' && cause !== undefined && !isMissingPackage(cause)) return EXIT.unavailable
-  const code = codes[String(name)] ?? EXIT.internal
-  return code === EXIT.busy ? busyCode : code
+  return codes[String(name)] ?? EXIT.internal
 }
 
 function isMissingPackage(error: unknown): boolean {

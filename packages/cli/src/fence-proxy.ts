@@ -1,4 +1,5 @@
 /** `holdfast fence-proxy`: keeps stale holders from a service that cannot be changed. */
+import { once } from 'node:events'
 import { fencingProxy } from 'holdfast/guards/proxy'
 import { readKey } from './environment.ts'
 import { usageError } from './exits.ts'
@@ -33,7 +34,7 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
       : { keys: keyFile.map((path) => readKey(path, '--key-file')) }),
   })
   say(`${proxy.url} forwards to ${target}.`)
-  await new Promise((resolve) => cancelled.addEventListener('abort', resolve, { once: true }))
+  if (!cancelled.aborted) await once(cancelled, 'abort')
   return 0
 }
 

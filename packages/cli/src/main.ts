@@ -1,18 +1,17 @@
 #!/usr/bin/env node
 /** The command `holdfast`. What a command needs is loaded when it is called. */
 import { readFileSync } from 'node:fs'
-import { withoutPasswords } from './engine.ts'
 import { Exit, exitCodeOf, messageOf } from './exits.ts'
 import { program } from './program.ts'
-import { say } from './terminal.ts'
+import { flushed, say, tell } from './terminal.ts'
 
 // Node's own listener prints a warning for `node:sqlite`, and the stack's line with every other.
 process.removeAllListeners('warning')
 process.on('warning', ({ name, message }) => {
   if (name !== 'ExperimentalWarning') say(message)
 })
-// The reader of a pipe may go: `holdfast ls | head -1`.
-process.stdout.on('error', () => process.exit(0))
+// The reader of a pipe may go (`holdfast doctor | head -1`). The command goes on, and its own code counts.
+process.stdout.on('error', () => {})
 
 interface Asked {
   readonly verbose?: boolean
@@ -35,9 +34,9 @@ try {
 } catch (error) {
   process.exitCode = exitCodeOf(error, asked.busyCode)
   const message = error instanceof Exit && error.message === '' ? '' : messageOf(error)
-  if (message !== '') say(withoutPasswords(message))
-  if (asked.verbose && error instanceof Error)
-    process.stderr.write(`${withoutPasswords(error.stack ?? '')}\n`)
+  if (message !== '') say(message)
+  if (asked.verbose && error instanceof Error) for (const line of (error.stack ?? '').split('\n')) tell(line)
 }
+await flushed()
 // Connections of a client that nobody could close must not keep a command that is over.
-process.stdout.write('', () => process.exit())
+process.exit()

@@ -31,51 +31,60 @@ function token(text: string): bigint {
 
 const all = (text: string, before: readonly string[] = []) => [...before, text]
 
-const MOST_PERMITS = 1_000_000
-const flags = {
-  url: () => new Option('--url <url>', 'the engine, such as redis://cache:6379; otherwise HOLDFAST_URL'),
-  require: () =>
-    new Option(
-      '--require <what>',
-      'refuse an engine that is not `fenced` or not `cluster`; may be given twice',
-    ).argParser(all),
-  verbose: () => new Option('--verbose', 'show the stack of an error'),
-  json: () => new Option('--json', 'JSON lines, also on a terminal'),
-  ttl: () =>
-    new Option('--ttl <time>', 'how long the name stays taken when this machine dies; default 15s').argParser(
-      duration,
-    ),
-  stopIn: () =>
-    new Option(
-      '--stop-in <time>',
-      'how much of the lease is left when the command gets SIGTERM; at most a third of the TTL, default 5s',
-    ).argParser(duration),
-  note: () => new Option('--note <text>', 'shown to operators; default the file of the command'),
-  signKey: () =>
-    new Option(
-      '--sign-key-file <path>',
-      'sign HOLDFAST_FENCE: a file with the key’s id and its secret in base64',
-    ),
-  apiToken: () =>
-    new Option('--pass-api-token', 'leave HOLDFAST_API_TOKEN in the environment of the command'),
-}
-const engineFlags = [flags.url, flags.require, flags.verbose]
-const holdFlags = [flags.ttl, flags.stopIn, flags.note, flags.signKey, flags.apiToken, ...engineFlags]
+/** An option: its flags, what it is for, and what else commander should know of it. */
+type Flag = readonly [flags: string, what: string, set?: (option: Option) => Option]
 
-const lookFlags = [flags.json, ...engineFlags]
+const read =
+  <T>(parse: (text: string, before: T) => T) =>
+  (option: Option) =>
+    option.argParser(parse)
+const time = (text: string, parse = duration) => {
+  return (option: Option) => option.argParser(parse).default(parse(text), text)
+}
+const needed = (option: Option) => option.makeOptionMandatory()
+const oneOf =
+  (...choices: readonly string[]) =>
+  (option: Option) =>
+    option.choices(choices)
+
+const permits = read(integer(1, 1_000_000))
+const json: Flag = ['--json', 'JSON lines, also on a terminal']
+const verbose: Flag = ['--verbose', 'show the stack of an error']
+const engineFlags: readonly Flag[] = [
+  ['--url <url>', 'the engine, such as redis://cache:6379; otherwise HOLDFAST_URL'],
+  ['--require <what>', 'refuse an engine that is not `fenced` or `cluster`; may be given twice', read(all)],
+  verbose,
+]
+const lookFlags = [json, ...engineFlags]
+const note: Flag = ['--note <text>', 'shown to operators; default the file of the command']
+const holdFlags: readonly Flag[] = [
+  ['--ttl <time>', 'how long the name stays taken when this machine dies; default 15s', read(duration)],
+  [
+    '--stop-in <time>',
+    'how much of the lease is left when the command gets SIGTERM; default 5s, and at most a third of --ttl and of --max-hold',
+    read(duration),
+  ],
+  [
+    '--sign-key-file <path>',
+    'sign HOLDFAST_FENCE: a file with the key’s id and its secret in base64; needs a fenced engine',
+  ],
+  ['--pass-api-token', 'leave HOLDFAST_API_TOKEN in the environment of the command'],
+  ...engineFlags,
+]
 
 interface Definition {
   readonly name: string
   readonly summary: string
   readonly description?: string
   readonly arguments: readonly (readonly [name: string, what: string])[]
-  readonly options: readonly (() => Option)[]
+  readonly options: readonly Flag[]
   readonly examples: readonly string[]
   // biome-ignore lint/suspicious/noExplicitAny: commander hands over the arguments, and then the options, of each command
   readonly act: (...given: any[]) => Promise<number>
 }
 
 const NAME = ['name', 'what is locked, such as nightly-report or account/42'] as const
+const PREFIX = ['[prefix]', 'the names that start with it; default all'] as const
 const COMMAND = ['command...', 'the command and its arguments, after --'] as const
 
 const definitions: readonly Definition[] = [
@@ -87,28 +96,14 @@ const definitions: readonly Definition[] = [
       'another can have the name. Ends with the code of the command, or 128 + n if signal n ended it.',
     arguments: [NAME, COMMAND],
     options: [
-      () =>
-        new Option('--wait <time>', 'how long to wait for the name; 0 tries once, forever is allowed')
-          .default(30_000, '30s')
-          .argParser(waiting),
-      () => new Option('--shared', 'hold it together with other readers'),
-      () =>
-        new Option('--capacity <permits>', 'a semaphore with so many permits').argParser(
-          integer(1, MOST_PERMITS),
-        ),
-      () =>
-        new Option('--weight <permits>', 'take so many of them; default 1').argParser(
-          integer(1, MOST_PERMITS),
-        ),
-      () =>
-        new Option('--hold-at-least <time>', 'keep the name closed for so long after the grant').argParser(
-          duration,
-        ),
-      () => new Option('--max-hold <time>', 'stop the command after so long').argParser(duration),
-      () =>
-        new Option('-E, --busy-code <code>', 'exit code if the name was not granted; default 75').argParser(
-          integer(0, 255),
-        ),
+      ['--wait <time>', 'how long to wait for it; 0 tries once, forever is allowed', time('30s', waiting)],
+      ['--shared', 'hold it together with other readers'],
+      ['--capacity <permits>', 'a semaphore with so many permits', permits],
+      ['--weight <permits>', 'take so many of them; default 1', permits],
+      ['--hold-at-least <time>', 'keep the name closed for so long after the grant', read(duration)],
+      ['--max-hold <time>', 'end the command within so long; SIGTERM comes --stop-in before', read(duration)],
+      ['-E, --busy-code <code>', 'exit code if the name was not granted; default 75', read(integer(0, 255))],
+      note,
       ...holdFlags,
     ],
     examples: [
@@ -125,10 +120,7 @@ const definitions: readonly Definition[] = [
       'Campaigns, runs the command while it leads, stops it before leadership is given up, and campaigns again after a loss. Ends ' +
       'when the command ends by itself.',
     arguments: [NAME, COMMAND],
-    options: [
-      () => new Option('--value <text>', 'what `holdfast leader` shows, such as an address'),
-      ...holdFlags,
-    ],
+    options: [['--value <text>', 'what `holdfast leader` shows, such as an address'], note, ...holdFlags],
     examples: ['holdfast elect planner --value "$HOSTNAME:8080" -- ./planner'],
     act: async (name, command, options) => (await import('./elect.ts')).elect(name, command, options),
   },
@@ -137,7 +129,7 @@ const definitions: readonly Definition[] = [
     summary: 'show who leads, its token and its value',
     description: 'Ends with 1 if nobody leads.',
     arguments: [NAME],
-    options: [flags.json, ...engineFlags],
+    options: lookFlags,
     examples: ['holdfast leader planner'],
     act: async (name, options) => (await import('./elect.ts')).leader(name, options),
   },
@@ -148,37 +140,26 @@ const definitions: readonly Definition[] = [
       'Stays in the foreground. Needs the package croner beside holdfast. The command also gets HOLDFAST_TICK.',
     arguments: [NAME, COMMAND],
     options: [
-      () => new Option('--cron <expression>', 'when, such as "0 3 * * *"').makeOptionMandatory(),
-      () =>
-        new Option(
-          '--tz <zone>',
-          'the zone of the expression, such as Europe/Berlin; default that of the machine',
-        ),
-      () =>
-        new Option(
-          '--policy <policy>',
-          'skip: no tick starts twice; rerun: a tick starts again until it has ended',
-        )
-          .choices(['skip', 'rerun'])
-          .default('skip'),
-      () => new Option('--allow-unfenced', 'allow an engine without fencing tokens'),
+      ['--cron <expression>', 'when, such as "0 3 * * *"', needed],
+      ['--tz <zone>', 'the zone of the expression, such as Europe/Berlin; default that of the machine'],
+      [
+        '--policy <policy>',
+        'skip: no tick starts twice; rerun: a tick starts again until it has ended',
+        (option) => oneOf('skip', 'rerun')(option).default('skip'),
+      ],
+      ['--allow-unfenced', 'allow an engine without fencing tokens'],
       ...holdFlags,
     ],
     examples: ["holdfast schedule report --cron '0 3 * * *' --tz Europe/Berlin -- ./report.sh"],
     act: async (name, command, options) => (await import('./schedule.ts')).schedule(name, command, options),
   },
-]
-
-const PREFIX = ['[prefix]', 'the names that start with it; default all'] as const
-
-const looks: readonly Definition[] = [
   {
     name: 'ls',
     summary: 'show who holds what, since when, and who waits',
     arguments: [PREFIX],
     options: lookFlags,
     examples: ['holdfast ls', 'holdfast ls account/ | jq -r .name'],
-    act: async (prefix, options) => (await import('./looking.ts')).ls(prefix, options),
+    act: async (prefix, options) => (await import('./listing.ts')).ls(prefix, options),
   },
   {
     name: 'show',
@@ -186,7 +167,7 @@ const looks: readonly Definition[] = [
     arguments: [NAME],
     options: lookFlags,
     examples: ['holdfast show nightly-report'],
-    act: async (name, options) => (await import('./looking.ts')).show(name, options),
+    act: async (name, options) => (await import('./listing.ts')).show(name, options),
   },
   {
     name: 'watch',
@@ -195,7 +176,7 @@ const looks: readonly Definition[] = [
     arguments: [PREFIX],
     options: lookFlags,
     examples: ['holdfast watch', 'holdfast watch account/ --json'],
-    act: async (prefix, options) => (await import('./looking.ts')).watch(prefix, options),
+    act: async (prefix, options) => (await import('./listing.ts')).watch(prefix, options),
   },
   {
     name: 'release',
@@ -204,12 +185,14 @@ const looks: readonly Definition[] = [
       'Ends exactly the holder that it has shown. Asks on a terminal, and wants --yes elsewhere. Ends with 1 if there is no such holder.',
     arguments: [NAME],
     options: [
-      () =>
-        new Option('--token <token>', 'the holder with this fencing token').argParser(token).conflicts('id'),
-      () => new Option('--id <id>', 'the holder with this id, which `holdfast show` prints'),
-      () =>
-        new Option('--reason <text>', 'why; it is recorded, and told to the holder').makeOptionMandatory(),
-      () => new Option('--yes', 'do not ask'),
+      [
+        '--token <token>',
+        'the holder with this fencing token',
+        (option) => option.argParser(token).conflicts('id'),
+      ],
+      ['--id <id>', 'the holder with this id, which `holdfast show` prints'],
+      ['--reason <text>', 'why; it is recorded, and told to the holder', needed],
+      ['--yes', 'do not ask'],
       ...engineFlags,
     ],
     examples: ["holdfast release nightly-report --token 4711 --reason 'host is gone, ticket 1234'"],
@@ -230,20 +213,15 @@ const looks: readonly Definition[] = [
     description: 'Asks on a terminal; with --for it answers at once. docs/advise.md has the whole table.',
     arguments: [],
     options: [
-      () => new Option('--for <what>', 'what it is for; a wrong value lists them'),
-      () =>
-        new Option('--purpose <purpose>', 'what two at once would cost').choices([
-          'efficiency',
-          'correctness',
-        ]),
-      () => new Option('--reach <reach>', 'where they run').choices(['machine', 'region', 'regions']),
-      () => new Option('--engine <name>', 'what runs already; a wrong value lists them'),
-      () => new Option('--rate <grants>', 'grants a second of one name').argParser(integer(1, 1_000_000)),
-      () => new Option('--hold <time>', 'how long one holds it').argParser(duration),
-      () =>
-        new Option('--pause <time>', 'the longest pause that a holder should survive').argParser(duration),
-      flags.json,
-      flags.verbose,
+      ['--for <what>', 'what it is for; a wrong value lists them'],
+      ['--purpose <purpose>', 'what two at once would cost', oneOf('efficiency', 'correctness')],
+      ['--reach <reach>', 'where they run', oneOf('machine', 'region', 'regions')],
+      ['--engine <name>', 'what runs already; a wrong value lists them'],
+      ['--rate <grants>', 'grants a second of one name', read(integer(1, 1_000_000))],
+      ['--hold <time>', 'how long one holds it', read(duration)],
+      ['--pause <time>', 'the longest pause that a holder should survive', read(duration)],
+      json,
+      verbose,
     ],
     examples: ['holdfast advise', 'holdfast advise --for job --engine postgres'],
     act: async (options) => (await import('./advise.ts')).advise(options),
@@ -255,32 +233,27 @@ const looks: readonly Definition[] = [
       'Forwards a request if its fence is not older than those before (docs/guards.md). Nobody may reach the service past it.',
     arguments: [['target', 'the service, such as http://127.0.0.1:9000']],
     options: [
-      () => new Option('--marks <file>', 'where the highest tokens are kept').makeOptionMandatory(),
-      () =>
-        new Option(
-          '--name <template>',
-          'the name that a request is about; {2} is the second segment of its path',
-        ).makeOptionMandatory(),
-      () =>
-        new Option(
-          '--key-file <path>',
-          'a key of signed fences, as for run --sign-key-file; may be given twice',
-        ).argParser(all),
-      () => new Option('--unsigned', 'trust unsigned fences, where strangers cannot reach the proxy'),
-      () => new Option('--listen <host:port>', 'where it listens').default('127.0.0.1:8080'),
-      () =>
-        new Option('--reads <reads>', 'whether GET, HEAD and OPTIONS need a fence')
-          .choices(['fenced', 'open'])
-          .default('fenced'),
-      () =>
-        new Option('--limit <time>', 'how long the service may take for an answer')
-          .default(30_000, '30s')
-          .argParser(duration),
-      () =>
-        new Option('--quarantine <time>', 'how much longer a request without an answer may take effect')
-          .default(60_000, '60s')
-          .argParser(duration),
-      flags.verbose,
+      ['--marks <file>', 'where the highest tokens are kept', needed],
+      [
+        '--name <template>',
+        'the name that a request is about; {2} is the second segment of its path',
+        needed,
+      ],
+      [
+        '--key-file <path>',
+        'a key of signed fences, as for run --sign-key-file; may be given twice',
+        read(all),
+      ],
+      ['--unsigned', 'trust unsigned fences, where strangers cannot reach the proxy'],
+      ['--listen <host:port>', 'where it listens', (option) => option.default('127.0.0.1:8080')],
+      [
+        '--reads <reads>',
+        'whether GET, HEAD and OPTIONS need a fence',
+        (option) => oneOf('fenced', 'open')(option).default('fenced'),
+      ],
+      ['--limit <time>', 'how long the service may take for an answer', time('30s')],
+      ['--quarantine <time>', 'how much longer a request without an answer may take effect', time('60s')],
+      verbose,
     ],
     examples: [
       "holdfast fence-proxy http://127.0.0.1:9000 --marks fences.db --name 'sku:{2}' --key-file key",
@@ -291,7 +264,7 @@ const looks: readonly Definition[] = [
     name: 'server',
     summary: 'start the lock server, the package holdfast-server',
     arguments: [['[arguments...]', 'its own arguments, after --']],
-    options: [flags.verbose],
+    options: [verbose],
     examples: ['holdfast server -- --help'],
     act: async (given) => (await import('./server.ts')).server(given),
   },
@@ -313,7 +286,7 @@ export function program({ version, exitWith }: ProgramHooks): Command {
     .helpCommand(false)
     .version(version)
     .addHelpText('after', `\n${EXIT_CODES}`)
-  for (const definition of [...definitions, ...looks]) holdfast.addCommand(commandOf(definition, exitWith))
+  for (const definition of definitions) holdfast.addCommand(commandOf(definition, exitWith))
   for (const command of [holdfast, ...holdfast.commands]) strict(command)
   return holdfast
 }
@@ -323,7 +296,8 @@ function commandOf(definition: Definition, exitWith: ProgramHooks['exitWith']): 
   const command = new Command(name).summary(summary).description(description ?? `${summary}.`)
   for (const [argument, what] of definition.arguments)
     command.addArgument(new Argument(/^[[<]/.test(argument) ? argument : `<${argument}>`, what))
-  for (const option of options) command.addOption(option())
+  for (const [flags, what, set = (option: Option) => option] of options)
+    command.addOption(set(new Option(flags, what)))
   command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  ${example}`).join('\n')}`)
   // The command itself comes last, after the options.
   return command.action(async (...given) => exitWith(await act(...given.slice(0, -1))))

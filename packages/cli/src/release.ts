@@ -2,7 +2,7 @@
 import type { HolderState } from 'holdfast'
 import { asking } from './asking.ts'
 import { inWords } from './durations.ts'
-import { closeEngine, type EngineFlags, openEngine } from './engine.ts'
+import { type EngineFlags, withEngine } from './engine.ts'
 import { EXIT, Exit, usageError } from './exits.ts'
 import { out, printable } from './terminal.ts'
 
@@ -18,8 +18,7 @@ export async function release(name: string, flags: ReleaseFlags): Promise<number
   if (token === undefined && id === undefined)
     throw usageError('Name the holder with --token or --id; holdfast show prints both.')
   if (!yes && process.stdin.isTTY !== true) throw usageError('Without a terminal to ask on, --yes is needed.')
-  const locker = await openEngine(flags)
-  try {
+  return withEngine(flags, async (locker) => {
     const state = await locker.inspect(name)
     const holder = state?.holders.find((each) => (id === undefined ? each.token === token : each.id === id))
     if (holder === undefined)
@@ -30,9 +29,7 @@ export async function release(name: string, flags: ReleaseFlags): Promise<number
     if (count === 0) throw new Exit(EXIT.nothing, 'its holder had gone before; nothing was changed.')
     out('Released.')
     return 0
-  } finally {
-    await closeEngine(locker)
-  }
+  })
 }
 
 function announcement(name: string, { holder, owner, heldForMs, note, token }: HolderState): string {

@@ -1,17 +1,12 @@
 /** `holdfast run`: waits, holds, runs, releases. */
-import type { AnyLocker, LeaseBase } from 'holdfast'
-import { environmentOf, readSignKey } from './environment.ts'
 import { EXIT, Exit, usageError } from './exits.ts'
-import { type HoldFlags, noteOf, ttlOf, withEngine } from './holding.ts'
-import { runUnderLease } from './under-lease.ts'
+import { type HoldFlags, type Holding, holding, noteOf } from './holding.ts'
 
 export interface RunFlags extends HoldFlags {
   readonly wait: number
   readonly shared?: boolean
-  readonly capacity?: number
   readonly weight?: number
   readonly holdAtLeast?: number
-  readonly maxHold?: number
 }
 
 export async function run(name: string, command: readonly string[], flags: RunFlags): Promise<number> {
@@ -19,47 +14,36 @@ export async function run(name: string, command: readonly string[], flags: RunFl
     throw usageError('--shared and --capacity exclude each other: a semaphore has no readers.')
   if (flags.weight !== undefined && flags.capacity === undefined)
     throw usageError('--weight needs --capacity, the number of permits in all.')
-  const key = readSignKey(flags)
-  return withEngine(flags, async ({ locker, ...stopping }) => {
-    const lease = await obtain(locker, name, command, flags, stopping.signals.cancelled)
+  return holding(flags, command, async (held) => {
+    const lease = await obtain(name, noteOf(flags, command), flags, held)
     try {
-      const env = await environmentOf(lease, flags, key)
-      return (await runUnderLease(lease, command, env, stopping)).exitCode
+      return (await held.run(lease)).exitCode
     } finally {
       await lease.release()
     }
   })
 }
 
-async function obtain(
-  locker: AnyLocker,
-  name: string,
-  command: readonly string[],
-  flags: RunFlags,
-  signal: AbortSignal,
-): Promise<LeaseBase & { readonly fence?: never | import('holdfast').Fence }> {
+async function obtain(name: string, note: string, flags: RunFlags, { locker, ttlMs, signals }: Holding) {
   const { wait, capacity, weight, holdAtLeast, maxHold, shared } = flags
   const hold = {
-    ...ttlOf(flags),
+    ttlMs,
     ...(holdAtLeast !== undefined && { holdAtLeastMs: holdAtLeast }),
     ...(maxHold !== undefined && { maxHoldMs: maxHold }),
-    note: noteOf(flags, command),
+    note,
     // The command's owner knows how long it takes.
     warnHoldMs: Number.POSITIVE_INFINITY,
-    signal,
+    signal: signals.cancelled,
   }
-  const permits = capacity === undefined ? null : { capacity, ...(weight !== undefined && { weight }) }
-  const mode = shared ? 'shared' : 'exclusive'
-  if (wait > 0) {
-    const waits = { ...hold, waitMs: wait }
+  const lock = { ...hold, mode: shared ? 'shared' : 'exclusive' } as const
+  const permits = capacity === undefined ? null : { ...hold, capacity, ...(weight && { weight }) }
+  if (wait > 0)
     return permits === null
-      ? locker.acquire(name, { ...waits, mode })
-      : locker.acquirePermits(name, { ...waits, ...permits })
-  }
-  const taken =
-    permits === null
-      ? await locker.tryAcquire(name, { ...hold, mode })
-      : await locker.tryAcquirePermits(name, { ...hold, ...permits })
+      ? locker.acquire(name, { ...lock, waitMs: wait })
+      : locker.acquirePermits(name, { ...permits, waitMs: wait })
+  const taken = await (permits === null
+    ? locker.tryAcquire(name, lock)
+    : locker.tryAcquirePermits(name, permits))
   if (taken === null) throw new Exit(EXIT.busy, `${JSON.stringify(name)} is taken.`)
   return taken
 }

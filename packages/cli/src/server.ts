@@ -17,7 +17,9 @@ export async function server(args: readonly string[]): Promise<number> {
 function programOf(name: string): string {
   const path = manifestOf(name)
   if (path === undefined)
-    throw usageError(`the lock server is a package of its own, and not installed here: npm install ${name}.`)
+    throw usageError(
+      `the lock server is a package of its own, and not installed here: npm install ./${name}-*.tgz, which npm pack makes of its sources.`,
+    )
   const { bin } = JSON.parse(readFileSync(path, 'utf8')) as { readonly bin: string | Record<string, string> }
   return join(dirname(path), typeof bin === 'string' ? bin : (bin[name] ?? ''))
 }

@@ -3,11 +3,15 @@
  *
  *   waiting ──a signal──▶ cancelled   `cancelled` aborts; the command is never started
  *   waiting ──[pass]────▶ passing     each signal goes to the command
- *   cancelled ──a second signal──▶ the process ends at once
+ *   cancelled ──another, a second later──▶ the process ends at once
+ *
+ * One Ctrl-C may come twice, from the kernel and from `npx`: the second one must not keep us from taking back what we asked for
+ * (consul#4439).
  *
  * SIGTERM, SIGINT and SIGQUIT ask for an end, also when they were the command's: an election does not campaign again after one.
  */
 import { constants } from 'node:os'
+import { type Clock, systemClock } from 'holdfast'
 import { EXIT, Exit } from './exits.ts'
 
 const handled = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
@@ -18,18 +22,34 @@ const asksForEnd: readonly string[] = ['SIGTERM', 'SIGINT', 'SIGQUIT']
 /** The kernel sends these to the whole foreground group: a command in it gets them without our doing. */
 const fromTerminal: readonly string[] = ['SIGINT', 'SIGQUIT']
 
+const PATIENCE_MS = 1_000
+
 export class Signals {
   readonly #controller = new AbortController()
+  readonly #clock: Clock
+  #cancelledAtMs = 0
   #asked: Handled | undefined
   #target: ((signal: Handled) => void) | undefined
 
-  constructor() {
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock
     for (const signal of handled) process.on(signal, () => this.#receive(signal))
   }
 
   /** Aborts with the `Exit` that the program ends with. */
   get cancelled(): AbortSignal {
     return this.#controller.signal
+  }
+
+  /** `work`, unless a signal has come or comes first; it is on its own then. */
+  unlessCancelled<T>(work: Promise<T>): Promise<T> {
+    const { cancelled } = this
+    return new Promise((resolve, reject) => {
+      const end = () => reject(cancelled.reason)
+      if (cancelled.aborted) end()
+      cancelled.addEventListener('abort', end, { once: true })
+      work.then(resolve, reject)
+    })
   }
 
   /** From now on signals go to the command; call the result when it has ended. */
@@ -50,11 +70,12 @@ export class Signals {
   #receive(signal: Handled): void {
     if (asksForEnd.includes(signal)) this.#asked = signal
     if (this.#target !== undefined) this.#target(signal)
-    else if (this.cancelled.aborted) process.exit(signalExit(signal))
-    else this.#cancel(signal)
+    else if (!this.cancelled.aborted) this.#cancel(signal)
+    else if (this.#clock.monotonicMs() - this.#cancelledAtMs >= PATIENCE_MS) process.exit(signalExit(signal))
   }
 
   #cancel(signal: Handled): void {
+    this.#cancelledAtMs = this.#clock.monotonicMs()
     this.#controller.abort(new Exit(signalExit(signal)))
   }
 }

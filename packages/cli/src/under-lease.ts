@@ -2,11 +2,12 @@
  * A command under a lease. It is stopped before the engine can give the name to another:
  *
  *   running ──`stopInMs` are left──▶ SIGTERM ──nearly nothing is left──▶ SIGKILL
- *   running ──time is over──▶ SIGKILL                       this process was paused, so it is late already
  *   running ──the engine says lost──▶ SIGTERM ──`stopInMs` later──▶ SIGKILL
+ *   either ──time is over──▶ SIGKILL                       this process was paused, so it is late already
  *
  * While renewals succeed, so much is never left: a lease is renewed when a third of its TTL is over, and `stopInMs` is at most a
- * third. A grandchild of the group that outlives the command is stopped in the same way.
+ * third. After a SIGTERM the SIGKILL follows also if the lease is renewed meanwhile, because the command may have stopped its work
+ * only in part. A grandchild of the group that outlives the command is stopped in the same way.
  */
 import type { Clock, LeaseBase } from 'holdfast'
 import { Child } from './child.ts'
@@ -47,39 +48,42 @@ export async function runUnderLease(
   }
   const child = new Child(command, env)
   let isStopped = false
-  let isKilled = false
-  const stop = (why: string) => {
-    if (isStopped) return
-    isStopped = true
-    say(`${why}; the command is stopped.`)
-    child.send('SIGTERM')
-  }
-  const kill = (why: string) => {
-    stop(why)
-    isKilled = true
+  /** The killed need a moment, and are not waited for without end. */
+  let isGivenUp = false
+  const kill = () => {
     child.send('SIGKILL')
+    timer.cancel()
+    timer = clock.setTimer(killMs, () => {
+      isGivenUp = true
+    })
+  }
+  const stop = (why: string, graceMs: number) => {
+    if (!isStopped) {
+      isStopped = true
+      timer.cancel()
+      if (graceMs > 0) timer = clock.setTimer(graceMs, kill)
+      child.send('SIGTERM')
+      say(`${why}; the command is stopped.`)
+    }
+    if (graceMs <= 0) kill()
   }
   const watch = () => {
     const leftMs = lease.remainingMs
-    const why = `the lease of ${JSON.stringify(lease.name)} is over in ${Math.round(leftMs)} ms and not renewed`
-    if (leftMs <= killMs) return kill(why)
-    if (leftMs <= stopInMs) stop(why)
-    timer = clock.setTimer(leftMs - (leftMs <= stopInMs ? killMs : stopInMs), watch)
+    if (leftMs > stopInMs) timer = clock.setTimer(leftMs - stopInMs, watch)
+    else
+      stop(`the lease of ${JSON.stringify(lease.name)} is over in ${Math.round(leftMs)} ms`, leftMs - killMs)
   }
   let timer = clock.setTimer(0, watch)
   const onLoss = () => {
-    timer.cancel()
     const { message, reason } = lease.signal.reason as Error & { readonly reason?: string }
-    if (isTooLate(reason)) return kill(message)
-    stop(message)
-    timer = clock.setTimer(stopInMs, () => kill(message))
+    stop(message, isTooLate(reason) ? 0 : stopInMs)
   }
   lease.signal.addEventListener('abort', onLoss, { once: true })
   const unpass = signals.pass((signal) => child.send(signal), child.hasTerminal)
   try {
     if (lease.signal.aborted) onLoss()
     const exitCode = await child.ended
-    while (isStopped && !isKilled && child.isAlive) await pause(clock, LOOK_MS)
+    while (isStopped && !isGivenUp && child.isAlive) await pause(clock, LOOK_MS)
     return { exitCode: isStopped ? EXIT.lost : exitCode, isStopped }
   } finally {
     unpass()

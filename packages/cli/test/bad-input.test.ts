@@ -1,9 +1,10 @@
 /** Bad input for every command: the documented code, one sentence on stderr, and nothing is left. */
 import { join } from 'node:path'
 import { openLocker } from 'holdfast'
+import { redisCall, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { expect, test } from 'vitest'
-import { withoutPasswords } from '../src/engine.ts'
-import { newFolder, run } from './command.ts'
+import { hidePasswordsOf, withoutPasswords } from '../src/passwords.ts'
+import { newFolder, run, start } from './command.ts'
 
 /** A whole call of each command that opens an engine. */
 const calls: Readonly<Record<string, readonly string[]>> = {
@@ -15,23 +16,52 @@ const calls: Readonly<Record<string, readonly string[]>> = {
   show: ['show', 'x'],
   watch: ['watch'],
   release: ['release', 'x', '--id', 'i', '--reason', 'r', '--yes'],
+  doctor: ['doctor'],
 }
 const own = () => ({ HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}` })
 const oneSentence = /^holdfast: [^\n]+\n$/
+const withStack = /^holdfast: [^\n]+\n\w*Error[^\n]*\n( {4}at [^\n]+\n)+/
+const withFlags = ([command = '', ...rest]: readonly string[], ...flags: readonly string[]) =>
+  run([command, ...flags, ...rest], { env: own() })
 
 test.each(Object.entries(calls))('%s: no such scheme, no such engine, no such flag', async (_, call) => {
-  const [command = '', ...rest] = call
-  const withFlags = (...flags: string[]) => run([command, ...flags, ...rest], { env: own() })
-  const ends = await Promise.all([
-    withFlags('--url', 'nonsense://user:hunter2@host/'),
-    withFlags('--url', 'redis://user:hunter2@127.0.0.1:1'),
-    withFlags('--require', 'everything'),
-    withFlags('--nonsense'),
+  const [unreachable, ...others] = await Promise.all([
+    withFlags(call, '--verbose', '--url', 'redis://user:hunter2@127.0.0.1:1'),
+    withFlags(call, '--url', 'nonsense://user:hunter2@host/'),
+    withFlags(call, '--require', 'everything'),
+    withFlags(call, '--nonsense'),
   ])
-  expect(ends.map(({ code }) => code)).toEqual([64, 69, 64, 64])
-  for (const { stdout, stderr } of ends) {
-    expect(stderr).toMatch(oneSentence)
-    expect(stdout + stderr).not.toContain('hunter2')
+  expect([unreachable, ...others].map(({ code }) => code)).toEqual([69, 64, 64, 64])
+  expect(unreachable.stderr).toMatch(withStack)
+  for (const { stderr } of others) expect(stderr).toMatch(oneSentence)
+  for (const { stdout, stderr } of [unreachable, ...others]) expect(stdout + stderr).not.toContain('hunter2')
+})
+
+test.runIf(wanted('redis'))('no command gets in with a wrong password, and none shows one', async () => {
+  await using server = await startRedis()
+  // What a command says anyway, to see that it is taken out everywhere.
+  await redisCall({ host: '127.0.0.1', port: server.port }, 'CONFIG', 'SET', 'requirepass', 'ended with')
+  const at = (password: string) => ['--verbose', '--url', `redis://:${password}@127.0.0.1:${server.port}`]
+  const flags = ['--allow-unfenced', '--cron', '* * * * * *', ...at('ended%20with')]
+  const failing = start(['schedule', 'x', ...flags, '--', 'sh', '-c', 'exit 3'])
+  let told = ''
+  failing.process.stderr?.on('data', (text: string) => (told += text))
+  await waitFor('the failure', async () => told.includes('\n') || null)
+  expect(told).toMatch(/^holdfast: the command of tick \S+ … 3\n/)
+  failing.kill('SIGTERM')
+  const ends = await Promise.all(Object.values(calls).map((call) => withFlags(call, ...at('wr%6Fng-one'))))
+  for (const { code, stdout, stderr } of ends) {
+    expect([code, stdout, stderr]).toEqual([69, '', expect.stringMatching(withStack)])
+    expect(stderr).not.toMatch(/wrong-one|wr%6Fng-one/)
+  }
+})
+
+test('other engines that are not there, or do not know us, are 69 as well', async () => {
+  const urls = ['postgres://u:hunter2@127.0.0.1:1/x', 'etcd://u:hunter2@127.0.0.1:1', 'consul://127.0.0.1:1']
+  const ends = await Promise.all(urls.map((url) => withFlags(calls.run ?? [], '--url', url)))
+  for (const { code, stdout, stderr } of ends) {
+    expect([code, stdout, stderr]).toEqual([69, '', expect.stringMatching(oneSentence)])
+    expect(stderr).not.toContain('hunter2')
   }
 })
 
@@ -42,8 +72,18 @@ test.each<readonly [readonly string[], number]>([
   [['run', 'x', '--ttl', '1ms', '--', 'true'], 64],
   [['run', 'x', '--ttl', '3s', '--stop-in', '1001ms', '--', 'true'], 64],
   [['run', 'x', '--stop-in', '0', '--', 'true'], 64],
+  [['elect', 'x', '--ttl', '30', '--', 'true'], 64],
+  [['schedule', 'x', '--cron', '* * * * *', '--stop-in', 'soon', '--', 'true'], 64],
+  [['schedule', 'x', '--cron', '* * * * *', '--note', 'n', '--', 'true'], 64],
+  [['advise', '--for', 'job', '--pause', '5'], 64],
+  [['advise', '--for', 'job', '--engine', 'nonsense'], 64],
+  [['fence-proxy', 'http://127.0.0.1:9', '--marks', 'm', '--name', 'n', '--unsigned', '--limit', '5'], 64],
+  [['run', 'x', '--max-hold', '3s', '--stop-in', '1001ms', '--', 'true'], 64],
   [['run', 'x', '--'], 64],
   [['run'], 64],
+  [['elect', 'x'], 64],
+  [['schedule', 'x', '--cron', '* * * * *'], 64],
+  [['fence-proxy'], 64],
   [['run', 'x', '--shared', '--capacity', '2', '--', 'true'], 64],
   [['run', 'x', '--weight', '2', '--', 'true'], 64],
   [['run', 'x', '--capacity', '0', '--', 'true'], 64],
@@ -53,6 +93,8 @@ test.each<readonly [readonly string[], number]>([
   [['run', 'x', '--sign-key-file', '/etc/hostname', '--', 'true'], 64],
   [['run', name, '--', 'true'], 64],
   [['elect', name, '--', 'true'], 64],
+  [['schedule', name, '--cron', '* * * * *', '--', 'true'], 64],
+  [['release', name, '--id', 'i', '--reason', 'r', '--yes'], 64],
   [['schedule', 'x', '--', 'true'], 64],
   [['schedule', 'x', '--cron', 'nonsense', '--', 'true'], 64],
   [['schedule', 'x', '--cron', '* * * * *', '--policy', 'never', '--', 'true'], 64],
@@ -79,18 +121,26 @@ test.each<readonly [readonly string[], number]>([
   expect(await locker.list()).toEqual([])
 })
 
+test('a home that cannot be written is 69, and says what to give instead', async () => {
+  const { code, stderr } = await run(['ls'], { env: { XDG_STATE_HOME: '/dev/null/state' } })
+  expect([code, stderr]).toEqual([
+    69,
+    expect.stringMatching(/^holdfast: no --url and no HOLDFAST_URL, and E[^\n]+\n$/),
+  ])
+})
+
 test('passwords of a URL are not shown, whatever quotes them', () => {
-  const shown = (url: string, text: string) => withoutPasswords(text, url)
+  const shown = (url: string, text: string) => {
+    hidePasswordsOf(url)
+    return withoutPasswords(text)
+  }
   expect(shown('redis://u:p%40s@h:1', 'p@s and p%40s')).toBe('… and …')
   expect(shown('redlock://:one@a,u:two@b/?x=:three@', 'one two three')).toBe('… … three')
   expect(shown('postgres://u:a:b@c@h/db', 'a:b@c')).toBe('…')
   expect(shown('etcd://a,b', 'a, b')).toBe('a, b')
 })
 
-test('--verbose shows the stack, and a help is no error', async () => {
-  const refused = await run(['show', 'x', '--verbose', '--url', 'redis://u:hunter2@127.0.0.1:1'])
-  expect(refused.stderr).toMatch(/^holdfast: [^\n]+\n\w*Error.*\n {4}at /)
-  expect(refused.stderr).not.toContain('hunter2')
+test('a help is no error', async () => {
   const help = await run(['run', '--help'])
   expect([help.code, help.stderr]).toEqual([0, ''])
   expect((await run(['--help'])).stdout).toContain('Exit codes:')

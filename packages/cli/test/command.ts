@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { type AnyLocker, type LockerOptions, openLocker } from 'holdfast'
 import { waitFor } from 'holdfast-lab/servers'
 import { onTestFinished } from 'vitest'
 
@@ -61,6 +62,29 @@ export function run(args: readonly string[], options?: CommandOptions): Promise<
 /** For `through`: the command on a terminal of its own. What follows on the command line is for nobody. */
 export function onTerminal(command: string): readonly string[] {
   return ['sh', '-c', 'exec script --quiet --return --command "$0" /dev/null', command]
+}
+
+/** The command of a `run`: a script, whose first line may be `LOUD`. */
+export function shell(script: string): readonly string[] {
+  return ['--', 'sh', '-c', script]
+}
+
+/** Writes the id of the command into the trace. */
+export const LOUD = 'echo "pid $$" >>"$TRACE"'
+/** So that a trap is run at once. */
+export const FOREVER = 'while :; do sleep 0.02; done'
+
+/** An engine of its own on a file, and a trace, as environment of a command; and clients, closed when the test is over. */
+export function newRig() {
+  const trace = new Trace()
+  const url = `sqlite:${join(newFolder(), 'locks.db')}`
+  const env: Record<string, string> = { HOLDFAST_URL: url, TRACE: trace.path }
+  const locker = async (at = url, options: LockerOptions = {}): Promise<AnyLocker> => {
+    const opened = await openLocker(at, options)
+    onTestFinished(() => opened.close())
+    return opened
+  }
+  return { env, trace, locker }
 }
 
 /** Removed when the test is over. */

@@ -1,26 +1,25 @@
 /** `elect`, `leader` and `schedule`, with real processes. */
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type AnyLocker, openLocker } from 'holdfast'
-import { waitFor } from 'holdfast-lab/servers'
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { newFolder, run, start, Trace } from './command.ts'
+import { startProxy } from 'holdfast-lab/faults'
+import { redisCall, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { FOREVER, newFolder, newRig, run, shell, start, type Trace } from './command.ts'
 
 let env: Record<string, string>
 let locker: AnyLocker
 let trace: Trace
 beforeEach(async () => {
-  trace = new Trace()
-  env = { HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}`, TRACE: trace.path }
-  locker = await openLocker(env.HOLDFAST_URL ?? '')
-  onTestFinished(() => locker.close())
+  const rig = newRig()
+  ;({ env, trace } = rig)
+  locker = await rig.locker()
 })
-const shell = (script: string) => ['--', 'sh', '-c', script]
-const forever = 'while :; do sleep 0.02; done'
 
 describe('an election', () => {
   test('the command runs on one; the next one leads when it has ended; leader shows who, with the value', async () => {
     const work = (label: string) =>
-      `trap 'echo "end ${label}" >>"$TRACE"; exit 5' TERM; echo "begin ${label}" >>"$TRACE"; ${forever}`
+      `trap 'echo "end ${label}" >>"$TRACE"; exit 5' TERM; echo "begin ${label}" >>"$TRACE"; ${FOREVER}`
     const first = start(['elect', 'x', '--value', 'a:1', ...shell(work('a'))], { env })
     await trace.has('begin a')
     const second = start(['elect', 'x', '--value', 'b:1', ...shell(work('b'))], { env })
@@ -38,7 +37,7 @@ describe('an election', () => {
   })
 
   test('T53 a command whose lease is lost is stopped first, and then there is another campaign', async () => {
-    const script = `trap 'exit 0' TERM; echo "term $HOLDFAST_FENCING_TOKEN" >>"$TRACE"; ${forever}`
+    const script = `trap 'exit 0' TERM; echo "term $HOLDFAST_FENCING_TOKEN" >>"$TRACE"; ${FOREVER}`
     const flags = ['--ttl', '900ms', '--stop-in', '300ms']
     const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
     await trace.has('term 1')
@@ -49,7 +48,7 @@ describe('an election', () => {
   })
 
   test('a signal that comes while a lost term is wound down ends the election', async () => {
-    const script = `trap 'echo term >>"$TRACE"' TERM; echo begin >>"$TRACE"; ${forever}`
+    const script = `trap 'echo term >>"$TRACE"' TERM; echo begin >>"$TRACE"; ${FOREVER}`
     const leading = start(['elect', 'x', '--ttl', '3s', '--stop-in', '1s', ...shell(script)], { env })
     await trace.has('begin')
     await locker.forceRelease('x', { all: true, reason: 'a test' })
@@ -58,6 +57,36 @@ describe('an election', () => {
     expect((await leading.ended).code).toBe(143)
     expect(trace.lines.filter((line) => line === 'begin')).toHaveLength(1)
   })
+
+  test.runIf(wanted('redis'))(
+    'an engine that does not take the value ends the term, and not the election',
+    async () => {
+      await using server = await startRedis()
+      await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+      await using client = await openLocker(server.url)
+      const held = await client.acquire('x')
+      const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
+      const flags = ['--url', `redis://127.0.0.1:${proxy.port}`, '--value', 'a:1']
+      const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
+      const state = async () => await client.inspect('x')
+      await waitFor('it campaigns', async () => (await state())?.waiters.length === 1 || null)
+      let told = ''
+      leading.process.stderr?.on('data', (text: string) => (told += text))
+      proxy.hold('down')
+      await held.release()
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '1')
+      proxy.heal()
+      await waitFor('the failure', async () => /^holdfast: .*OOM/.test(told) || null)
+      await redisCall(server, 'CONFIG', 'SET', 'maxmemory', '0')
+      await trace.has('begin')
+      expect(JSON.parse((await run(['leader', 'x', '--url', server.url])).stdout)).toMatchObject({
+        value: 'a:1',
+      })
+      leading.kill('SIGTERM')
+      expect((await leading.ended).code).toBe(0)
+      expect(trace.lines).toEqual(['begin'])
+    },
+  )
 
   test('a signal during the campaign ends it, and nothing stays queued', async () => {
     const held = await locker.acquire('x')
@@ -90,6 +119,23 @@ describe('a schedule', () => {
     expect(trace.lines[0]).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z$/)
   })
 
+  test('a signal that comes while it starts is not missed', async () => {
+    const hook = join(newFolder(), 'hook.mjs')
+    // Croner takes a moment, in which the signal comes.
+    const slow = `process.kill(process.pid, 'SIGTERM'); await new Promise((r) => setTimeout(r, 100)); export * from `
+    writeFileSync(
+      hook,
+      `import { registerHooks } from 'node:module'
+      registerHooks({ load: (url, context, next) => /croner[^?]*$/.test(url)
+        ? { format: 'module', shortCircuit: true, source: ${JSON.stringify(slow)} + JSON.stringify(url + '?real') }
+        : next(url, context) })`,
+    )
+    const flags = ['--cron', '* * * * * *', ...shell('echo ran >>"$TRACE"')]
+    const NODE_OPTIONS = `--import=${hook}`
+    expect((await run(['schedule', 'x', ...flags], { env: { ...env, NODE_OPTIONS } })).code).toBe(143)
+    expect(trace.lines).toEqual([])
+  })
+
   test('a failure of the command is told, and a signal to it ends the schedule', async () => {
     const failing = start(['schedule', 'x', '--cron', '* * * * * *', ...shell('exit 3')], { env })
     let told = ''
@@ -97,7 +143,7 @@ describe('a schedule', () => {
     await waitFor('the failure', async () => told.includes('ended with 3') || null)
     failing.kill('SIGTERM')
     expect((await failing.ended).code).toBe(143)
-    const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${forever}`
+    const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
     const running = start(['schedule', 'y', '--cron', '* * * * * *', ...shell(script)], { env })
     await trace.has('begin')
     running.kill('SIGTERM')

@@ -50,6 +50,22 @@ test('G5 a fence of `run` passes the proxy, and an older one does not any more',
   expect((await proxy.ended).code).toBe(0)
 })
 
+test('a signal that comes while it starts is not missed', async () => {
+  const folder = newFolder()
+  const hook = join(folder, 'hook.mjs')
+  writeFileSync(
+    hook,
+    `import dns from 'node:dns'
+    const { lookup } = dns
+    dns.lookup = (...given) => { process.kill(process.pid, 'SIGTERM'); setTimeout(() => lookup(...given), 100) }`,
+  )
+  const flags = ['--marks', join(folder, 'fences.db'), '--name', 'x', '--unsigned', '--listen', 'localhost:0']
+  const { code } = await run(['fence-proxy', 'http://127.0.0.1:9', ...flags], {
+    env: { NODE_OPTIONS: `--import=${hook}` },
+  })
+  expect(code).toBe(0)
+})
+
 test('bad flags, and a path without the segment', async () => {
   const marks = ['--marks', join(newFolder(), 'fences.db'), '--name', 'x']
   const ends = await Promise.all([

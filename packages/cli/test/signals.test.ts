@@ -1,8 +1,20 @@
-import { expect, onTestFinished, test } from 'vitest'
+import { createFakeClock } from 'holdfast/testing'
+import { beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { Signals } from '../src/signals.ts'
 
 // Vitest has listeners of its own for the others.
 const names = ['SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
+
+beforeEach(() => {
+  const before = new Map(
+    process.eventNames().map((name) => [name, process.listeners(name as NodeJS.Signals)]),
+  )
+  onTestFinished(() => {
+    for (const name of process.eventNames() as NodeJS.Signals[])
+      for (const listener of process.listeners(name))
+        if (!before.get(name)?.includes(listener)) process.removeListener(name, listener as () => void)
+  })
+})
 
 test.each([
   [
@@ -12,15 +24,7 @@ test.each([
   ],
   ['without a terminal each signal is passed on', false, names],
 ] as const)('%s', (_, hasTerminal, expected) => {
-  const before = new Map(
-    process.eventNames().map((name) => [name, process.listeners(name as NodeJS.Signals)]),
-  )
   const signals = new Signals()
-  onTestFinished(() => {
-    for (const name of process.eventNames() as NodeJS.Signals[])
-      for (const listener of process.listeners(name))
-        if (!before.get(name)?.includes(listener)) process.removeListener(name, listener as () => void)
-  })
   const got: string[] = []
   const unpass = signals.pass((signal) => got.push(signal), hasTerminal)
   for (const name of names) process.emit(name, name)
@@ -30,4 +34,25 @@ test.each([
   // SIGQUIT asks for an end, whoever got it.
   signals.cancelIfAsked()
   expect(signals.cancelled.reason).toMatchObject({ exitCode: 131 })
+})
+
+test('a second signal ends the process at once, but not one that came with the first (npx passes on what it got as well)', () => {
+  const exit = vi.spyOn(process, 'exit').mockReturnValue(undefined as never)
+  onTestFinished(() => exit.mockRestore())
+  const clock = createFakeClock()
+  const { cancelled } = new Signals(clock)
+  process.emit('SIGHUP', 'SIGHUP')
+  expect(cancelled.reason).toMatchObject({ exitCode: 129 })
+  clock.block(999)
+  process.emit('SIGQUIT', 'SIGQUIT')
+  expect(exit).not.toHaveBeenCalled()
+  clock.block(1)
+  process.emit('SIGQUIT', 'SIGQUIT')
+  expect(exit).toHaveBeenCalledExactlyOnceWith(131)
+})
+
+test('work that begins after a signal ends as well', async () => {
+  const signals = new Signals()
+  process.emit('SIGHUP', 'SIGHUP')
+  await expect(signals.unlessCancelled(new Promise(() => {}))).rejects.toMatchObject({ exitCode: 129 })
 })

@@ -32,7 +32,7 @@ type TimedOutAfter = (last: Attempt<Fencing>, waitedMs: number) => Promise<Acqui
 
 export class Acquiring<F extends Fencing> {
   readonly context: LockerContext
-  readonly closing: Cancellation
+  closing: Cancellation
   readonly #sessions: Sessions<F>
   readonly #holders: HolderLookup
 

@@ -42,6 +42,9 @@ describe('close with drainMs', () => {
     await clock.advance(1)
     await clock.settle()
     expect([lease.signal.reason.reason, closed.status]).toEqual(['closed', 'fulfilled'])
+    const isClosed = { code: 'CLOSED', message: expect.stringMatching(/is closed/) }
+    await expect(client.acquire('b')).rejects.toMatchObject(isClosed)
+    await expect(client.tryAcquire('b')).rejects.toMatchObject(isClosed)
     expect(clock.pendingTimers).toBe(0)
   })
 

@@ -49,15 +49,12 @@ function renewal(holder: HolderState): string {
 function notRenewedForMs({ ttlMs, expiresInMs }: HolderState): number | null {
   // Another client's lock has an end, and no TTL that is known.
   if (expiresInMs === undefined || ttlMs === 0 || expiresInMs === Infinity) return null
-  const agoMs = ttlMs - expiresInMs
-  return agoMs > ttlMs / 2 ? agoMs : 0
+  return expiresInMs < ttlMs / 2 ? ttlMs - expiresInMs : 0
 }
 
 function inWords(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
-  const seconds = Math.round(ms / 1_000)
-  if (seconds < 120) return `${seconds} s`
-  const minutes = Math.round(seconds / 60)
-  if (minutes < 120) return `${minutes} min`
-  return minutes < 2_880 ? `${Math.round(minutes / 60)} h` : `${Math.round(minutes / 1_440)} days`
+  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`
+  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} days`
 }

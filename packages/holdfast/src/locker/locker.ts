@@ -400,6 +400,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async #close(graceMs: number): Promise<void> {
     this.#refusing.cancel(new ClosedError())
     this.#closing.cancel(new ClosedError())
+    // After a drain the refusal says that it is draining, which is over.
+    this.#acquiring.closing = this.#closing
     this.#sessions.stopOpening()
     // Holders are told to stop before anything is given away (T53, early releases): their leases stay renewed until the bodies
     // have ended or the grace is over.

@@ -1,27 +1,27 @@
 /** `holdfast ls`, `show` and `watch`: a table on a terminal, JSON lines in a pipe. */
 import type { AnyLocker, HolderState, NameState } from 'holdfast'
 import { inWords } from './durations.ts'
-import { closeEngine, type EngineFlags, openEngine } from './engine.ts'
+import { type EngineFlags, withEngine } from './engine.ts'
 import { pause } from './pause.ts'
-import { clear, isTerminal, out, printable, table } from './terminal.ts'
+import { clear, isTerminal, out, outJson, printable, table } from './terminal.ts'
 
 export interface LookFlags extends EngineFlags {
   readonly json?: boolean
 }
 
 export async function ls(prefix: string | undefined, flags: LookFlags): Promise<number> {
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     if (isTable(flags)) out(overview(await locker.list(prefix)))
-    else for await (const state of allStates(locker, prefix)) out(JSON.stringify(state))
+    else for await (const state of allStates(locker, prefix)) outJson(state)
   })
 }
 
 export async function show(name: string, flags: LookFlags): Promise<number> {
   const { explainName } = await import('holdfast')
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     const state = await locker.inspect(name)
     const explanation = explainName(state)
-    if (!isTable(flags)) out(JSON.stringify({ name, explanation, ...state }))
+    if (!isTable(flags)) outJson({ name, explanation, ...state })
     else out([printable(explanation), ...(state === null ? [] : details(state))].join('\n\n'))
   })
 }
@@ -29,10 +29,10 @@ export async function show(name: string, flags: LookFlags): Promise<number> {
 /** Events as they come; on a terminal the table is drawn again after some. */
 export async function watch(prefix: string | undefined, flags: LookFlags): Promise<number> {
   const { defaults } = await import('holdfast')
-  return looking(flags, async (locker) => {
+  return listing(flags, async (locker) => {
     const events = locker.watch(prefix)
     if (!isTable(flags)) {
-      for await (const event of events) out(JSON.stringify(event))
+      for await (const event of events) outJson(event)
       return
     }
     let changes = 1
@@ -53,14 +53,13 @@ export async function watch(prefix: string | undefined, flags: LookFlags): Promi
   })
 }
 
-async function looking(flags: LookFlags, look: (locker: AnyLocker) => Promise<void>): Promise<number> {
-  const locker = await openEngine(flags)
-  try {
-    await look(locker)
+function listing(flags: LookFlags, list: (locker: AnyLocker) => Promise<void>): Promise<number> {
+  // A list ends when its reader has seen enough of it: `holdfast ls | head -1`.
+  process.stdout.on('error', () => process.exit(0))
+  return withEngine(flags, async (locker) => {
+    await list(locker)
     return 0
-  } finally {
-    await closeEngine(locker)
-  }
+  })
 }
 
 function isTable({ json }: LookFlags): boolean {

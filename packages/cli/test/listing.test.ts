@@ -1,16 +1,15 @@
 /** `ls`, `show`, `watch` and `release`, in pipes and on a terminal. */
-import { join } from 'node:path'
 import { type AnyLocker, openLocker } from 'holdfast'
-import { waitFor } from 'holdfast-lab/servers'
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { holdfast, newFolder, onTerminal, run, start } from './command.ts'
+import { startRedis, waitFor, wanted } from 'holdfast-lab/servers'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { holdfast, newRig, onTerminal, run, start } from './command.ts'
 
 let env: Record<string, string>
 let locker: AnyLocker
 beforeEach(async () => {
-  env = { HOLDFAST_URL: `sqlite:${join(newFolder(), 'locks.db')}` }
-  locker = await openLocker(env.HOLDFAST_URL ?? '', { holder: 'api-1' })
-  onTestFinished(() => locker.close())
+  const rig = newRig()
+  ;({ env } = rig)
+  locker = await rig.locker(env.HOLDFAST_URL, { holder: 'api-1' })
 })
 const parsed = (text: string) =>
   text
@@ -25,7 +24,7 @@ const drawn = async (command: string, further: Record<string, string> = {}) =>
     })
   ).stdout
 
-describe('looking', () => {
+describe('listing', () => {
   test('in a pipe there is one JSON object on each line, by prefix', async () => {
     const lease = await locker.acquire('a/1', { note: 'nightly' })
     await locker.acquire('a/2')
@@ -65,6 +64,11 @@ describe('looking', () => {
 
   test('what others have stored cannot steer the terminal', async () => {
     const lease = await locker.acquire('a')
+    const data = '\u009b2J\u202edata'
+    await lease.setData(data)
+    const json = await drawn('show a --json')
+    expect(json).not.toMatch(/[\u0080-\u009f\u202e]/)
+    expect(JSON.parse(json)).toMatchObject({ data })
     await lease.setData('\u001b[2J\u202edata')
     const shown = await drawn('show a', { NO_COLOR: '1' })
     expect(shown).toContain('\\u001b[2J\\u202edata')
@@ -93,6 +97,23 @@ describe('looking', () => {
     drawing.kill('SIGKILL')
   })
 })
+
+test.runIf(wanted('redis'))(
+  'when its reader has gone, a list ends with 0, and what an operator has asked for is done all the same',
+  async () => {
+    await using server = await startRedis()
+    await using client = await openLocker(server.url)
+    const lease = await client.acquire('a')
+    const unread = async (...args: readonly string[]) => {
+      const started = start([...args, '--url', server.url])
+      started.process.stdout?.destroy()
+      return (await started.ended).code
+    }
+    expect(await Promise.all([unread('ls'), unread('show', 'a'), unread('leader', 'b')])).toEqual([0, 0, 1])
+    expect(await unread('release', 'a', '--id', lease.id, '--reason', 'r', '--yes')).toBe(0)
+    expect(await client.inspect('a')).toBeNull()
+  },
+)
 
 describe('releasing', () => {
   test('ends the holder with the token, says whom, and tells the reason', async () => {
