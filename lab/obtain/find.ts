@@ -54,9 +54,10 @@ export function programOf(found: Found, program: string): string {
 }
 
 export function whatToInstall(name: Needed): string {
-  const folder = process.env[folderVariable(name)]
-  if (folder) return `put it into ${folder}, which ${folderVariable(name)} names.`
   const { programs, jar, debian, olderDebian, npm } = recipes[name]
+  const folder = process.env[folderVariable(name)]
+  if (folder)
+    return `put ${(jar ? [basename(jar)] : programs).map((each) => `\`${each}\``).join(', ')} into ${folder}, the folder in ${folderVariable(name)}.`
   const what = [...programs.map((program) => `\`${program}\` on PATH`), ...(jar ? [jar] : [])].join(', ')
   const where = olderDebian
     ? `in Debian only up to ${olderDebian}`

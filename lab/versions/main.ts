@@ -2,7 +2,7 @@
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { cache, libraryPath, root, vitest } from '../../scripts/lib/repository.ts'
@@ -13,7 +13,8 @@ import { type Version, versions } from './versions.ts'
 const usage = `npm run test:versions [-- options] [versions]
 
 Obtains each version and plays the suites of backends, guards and lock-free helpers with it: packages of several releases
-of Debian, from the machine's own mirror, and of npm. What has passed with the committed sources is not run again.
+of Debian, from the machine's own mirror, and of npm. What has passed with the committed sources is not run again. A version
+lies in .cache/servers: what is removed there is obtained anew.
 
   --obtain     only obtains them, and says their versions
   --again      runs also what has passed
@@ -54,6 +55,7 @@ async function play(version: Version): Promise<string> {
   const { number, node, environment } = await obtain(version)
   if (options.obtain) return `✓ ${number}`
   const report = join(folder, `${version.id}.json`)
+  rmSync(report, { force: true })
   const started = performance.now()
   const { status } = spawnSync(
     node,
@@ -64,10 +66,12 @@ async function play(version: Version): Promise<string> {
     {
       cwd: root,
       stdio: 'inherit',
-      env: { ...process.env, HOLDFAST_TEST_ONLY: version.only, ...environment },
+      // A server that is lent to other runs would take the place of this version.
+      env: { ...withoutOurs(process.env), HOLDFAST_TEST_ONLY: version.only, ...environment },
     },
   )
   const seconds = `${Math.round((performance.now() - started) / 1000)} s`
+  if (!existsSync(report)) return `✗ ${number}: the tests did not run`
   const { numPassedTests, numFailedTests } = JSON.parse(readFileSync(report, 'utf8'))
   if (status !== 0) return `✗ ${number}: ${numFailedTests} failed, ${numPassedTests} passed, ${seconds}`
   const passed = { version: number, suites: version.suites, passed: numPassedTests, date: today() }
@@ -96,6 +100,12 @@ function committedSources(): string | null {
   if (git('status', '--porcelain', '--', ...paths) !== '') return null
   const trees = git('rev-parse', ...paths.map((path) => `HEAD:${path}`))
   return createHash('sha256').update(trees).digest('hex').slice(0, 12)
+}
+
+function withoutOurs(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(
+    Object.entries(environment).filter(([name]) => !name.startsWith('HOLDFAST_TEST_')),
+  )
 }
 
 function today(): string {
