@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { cache, libraryPath, root, vitest } from '../../scripts/lib/repository.ts'
 import { obtain } from './obtain.ts'
-import { ordered, type Record, remaining, tableOf, withTable } from './record.ts'
+import { type Record, remaining, tableOf, updated, withTable } from './record.ts'
 import { type Version, versions } from './versions.ts'
 
 const usage = `npm run test:versions [-- options] [versions]
@@ -82,7 +82,7 @@ async function play(version: Version): Promise<string> {
 
 function record(): void {
   if (sources === null) throw new Error('commit the sources first: a record is of a commit')
-  const all = ordered(versions, { ...readRecord(recordFile), ...readRecord(resultFile) })
+  const all = updated(versions, sources, readRecord(recordFile), readRecord(resultFile))
   write(recordFile, all)
   writeFileSync(document, withTable(readFileSync(document, 'utf8'), tableOf(versions, all)))
 }

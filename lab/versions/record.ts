@@ -26,9 +26,19 @@ export function remaining(
   )
 }
 
-/** Entries in the order of the versions, without those that are no version any more. */
-export function ordered(versions: readonly Version[], record: Record): Record {
-  return Object.fromEntries(versions.flatMap(({ id }) => (record[id] ? [[id, record[id]]] : [])))
+/** The record with what passed with these sources, in the order of the versions, without what is no version any more. */
+export function updated(
+  versions: readonly Version[],
+  sources: string | null,
+  record: Record,
+  results: Record,
+): Record {
+  return Object.fromEntries(
+    versions.flatMap(({ id }) => {
+      const entry = results[id]?.sources === sources ? results[id] : record[id]
+      return entry === undefined ? [] : [[id, entry]]
+    }),
+  )
 }
 
 export function tableOf(versions: readonly Version[], record: Record): string {

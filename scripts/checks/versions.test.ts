@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { ordered, type Record, remaining, tableOf, withTable } from '../../lab/versions/record.ts'
+import { type Record, remaining, tableOf, updated, withTable } from '../../lab/versions/record.ts'
 import { versions } from '../../lab/versions/versions.ts'
 import { filesUnder, library, pathFrom, root } from '../lib/repository.ts'
 
@@ -14,7 +14,7 @@ test('docs/versions.md has the table of the record: npm run test:versions -- --r
 })
 
 test('the record has passed tests of versions that there are, in their order', () => {
-  expect(Object.keys(ordered(versions, record))).toEqual(Object.keys(record))
+  expect(Object.keys(updated(versions, null, record, {}))).toEqual(Object.keys(record))
   for (const { id, number } of versions) {
     const entry = record[id]
     if (entry === undefined) continue
@@ -41,6 +41,16 @@ test('what has passed with these sources is not run again', () => {
   expect(remaining(some, 'other', here, there)).toEqual(some)
   // Changes that are in no commit may be others the next time.
   expect(remaining(some, null, here, there)).toEqual(some)
+})
+
+test('the record takes over what passed with these sources, and leaves the rest as it is', () => {
+  const [first, second] = versions
+  const results = { [first?.id ?? '']: passed, gone: passed, [second?.id ?? '']: passed }
+  const older = { ...passed, version: '17.0' }
+  const before = { gone: passed, [second?.id ?? '']: older }
+  const after = { [first?.id ?? '']: passed, [second?.id ?? '']: passed }
+  expect(updated(versions, 'abc', before, results)).toEqual(after)
+  expect(updated(versions, 'other', before, results)).toEqual({ [second?.id ?? '']: older })
 })
 
 test('the table has a row for each version, and says which is not recorded', () => {
