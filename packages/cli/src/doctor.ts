@@ -81,12 +81,9 @@ const MOST_APART_MS = 1_000
 
 /** Only a name that is used shows the engine’s clock, so one is held for a moment. */
 async function clockFindings(locker: AnyLocker, name: string): Promise<readonly Finding[]> {
-  await using lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
-  const beforeMs = locker.clock.wallMs()
-  const state = lease === null ? null : await locker.inspect(name)
-  const afterMs = locker.clock.wallMs()
-  if (state === null) return []
-  const apartMs = Math.max(state.atMs - afterMs, beforeMs - state.atMs)
+  const lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
+  if (lease === null) return []
+  const apartMs = await apart(locker, name).finally(() => lease.release())
   if (apartMs <= MOST_APART_MS) return []
   return [
     found(
@@ -97,6 +94,14 @@ async function clockFindings(locker: AnyLocker, name: string): Promise<readonly 
       'Run NTP on both, and let it slew the clock (chrony does after its start).',
     ),
   ]
+}
+
+/** How far the engine's clock is from this machine's, at least. */
+async function apart(locker: AnyLocker, name: string): Promise<number> {
+  const beforeMs = locker.clock.wallMs()
+  const state = await locker.inspect(name)
+  const afterMs = locker.clock.wallMs()
+  return state === null ? 0 : Math.max(state.atMs - afterMs, beforeMs - state.atMs)
 }
 
 export function found(code: string, severity: Severity, what: string, why: string, fix: string): Finding {

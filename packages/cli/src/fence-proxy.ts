@@ -25,7 +25,7 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
   if (host === undefined || Number(port) > 65_535)
     throw usageError('--listen must be host:port, such as 127.0.0.1:8080.')
   const { cancelled } = new Signals()
-  await using proxy = await fencingProxy({
+  const proxy = await fencingProxy({
     ...{ target, marks, reads, limitMs: limit, quarantineMs: quarantine, host, port: Number(port) },
     name: ({ url }) => nameFor(name, url),
     ...(unsigned
@@ -34,6 +34,7 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
   })
   say(`${proxy.url} forwards to ${target}.`)
   await new Promise((resolve) => cancelled.addEventListener('abort', resolve, { once: true }))
+  await proxy.close()
   return 0
 }
 
