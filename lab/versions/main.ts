@@ -61,7 +61,7 @@ async function play(version: Version): Promise<string> {
     node,
     [
       ...[vitest, 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
-      ...version.paths.map((path) => `${libraryPath}/${path}`),
+      ...version.paths,
     ],
     {
       cwd: root,

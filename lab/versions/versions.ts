@@ -1,5 +1,6 @@
 // Every version that `npm run test:versions` plays suites with: where it comes from, and which suites.
 
+import { libraryPath as library } from '../../scripts/lib/repository.ts'
 import type { Engine } from '../obtain/engines.ts'
 
 export interface Version {
@@ -14,8 +15,9 @@ export interface Version {
   readonly npm?: string
   /** As in `npm test -- --only`. */
   readonly only: string
-  /** In words, for the record, and the paths of their tests below the library. */
+  /** In words, for the record. */
   readonly suites: string
+  /** Of their tests; the beginning of a name will do. */
   readonly paths: readonly string[]
 }
 
@@ -42,7 +44,11 @@ function postgres(number: string, release: string, has: 'advisory locks' | 'no a
     },
     only: advisory ? 'postgres,postgres-advisory,pgbouncer' : 'postgres,pgbouncer',
     suites: advisory ? 'backend, advisory locks, guard, lock-free' : 'backend, guard, lock-free',
-    paths: ['test/conformance/postgres', 'test/postgres/', 'src/engines/postgres/'],
+    paths: [
+      `${library}/test/conformance/postgres`,
+      `${library}/test/postgres/`,
+      `${library}/src/engines/postgres/`,
+    ],
   }
 }
 
@@ -56,7 +62,11 @@ function redis(number: string, release: string, name: 'Redis' | 'Valkey' = 'Redi
     debian: { release, packages: [program], folder: 'usr/bin', called: { 'redis-server': program } },
     only: 'redis,redlock',
     suites: 'backend (also Cluster and Sentinel), Redlock, guard',
-    paths: ['test/conformance/redis', 'test/conformance/redlock', 'src/engines/redis/'],
+    paths: [
+      `${library}/test/conformance/redis`,
+      `${library}/test/conformance/redlock`,
+      `${library}/src/engines/redis/`,
+    ],
   }
 }
 
@@ -69,7 +79,7 @@ function etcd(number: string, release: string): Version {
     debian: { release, packages: ['etcd-server', 'etcd-client'], folder: 'usr/bin' },
     only: 'etcd',
     suites: 'backend, guard, lock-free',
-    paths: ['test/conformance/etcd', 'src/engines/etcd/'],
+    paths: [`${library}/test/conformance/etcd`, `${library}/src/engines/etcd/`],
   }
 }
 
@@ -82,7 +92,7 @@ function zookeeper(number: string, release: string): Version {
     debian: { release, packages: ['libzookeeper-java'], folder: 'usr/share/java' },
     only: 'zookeeper',
     suites: 'backend',
-    paths: ['test/conformance/zookeeper', 'src/engines/zookeeper/'],
+    paths: [`${library}/test/conformance/zookeeper`, `${library}/src/engines/zookeeper/`],
   }
 }
 
@@ -94,8 +104,14 @@ function node(number: string): Version {
     number,
     npm: `node-${process.platform}-${process.arch}@${number}`,
     only: 'memory,sqlite',
-    suites: 'units, memory, SQLite, recipes',
-    paths: ['src/', 'test/conformance/', 'test/recipes/', 'test/sqlite/'],
+    suites: 'units, memory, SQLite, recipes, the build',
+    paths: [
+      `${library}/src/`,
+      `${library}/test/conformance/`,
+      `${library}/test/recipes/`,
+      `${library}/test/sqlite/`,
+      'scripts/checks/entry-points',
+    ],
   }
 }
 
@@ -115,7 +131,7 @@ export const versions: readonly Version[] = [
     number: '',
     only: 'redis',
     suites: 'conformance, whole with each',
-    paths: ['test/conformance/redis'],
+    paths: [`${library}/test/conformance/redis`],
   },
   etcd('3.4', 'bookworm'),
   etcd('3.5.16', 'trixie'),

@@ -24,12 +24,11 @@ test('the record has passed tests of versions that there are, in their order', (
 })
 
 test('every path of a version has tests', () => {
-  const tests = filesUnder(library, (path) => path.endsWith('.test.ts')).map((path) =>
-    pathFrom(library, path),
-  )
+  const folders = [library, join(root, 'scripts')]
+  const tests = folders.flatMap((folder) => filesUnder(folder, (path) => path.endsWith('.test.ts')))
   expect(new Set(versions.map(({ id }) => id)).size).toBe(versions.length)
   for (const path of versions.flatMap(({ paths }) => paths))
-    expect(tests.filter((each) => each.startsWith(path)).length, path).toBeGreaterThan(0)
+    expect(tests.filter((each) => pathFrom(root, each).startsWith(path)).length, path).toBeGreaterThan(0)
 })
 
 test('what has passed with these sources is not run again', () => {
