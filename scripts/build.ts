@@ -113,6 +113,8 @@ function breakLines(path: string): void {
   const starts: number[] = []
   const visit = (node: unknown): void => {
     if (typeof node !== 'object' || node === null) return
+    if ('kind' in node && /using$/.test(String(node.kind)))
+      throw new Error(`${path} has ${node.kind}, which Node 22 does not parse: write try and finally`)
     if ('body' in node && Array.isArray(node.body)) starts.push(...node.body.map(({ start }) => start))
     for (const child of Object.values(node)) visit(child)
   }

@@ -7,10 +7,14 @@
  * Go programs do not.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -106,4 +110,17 @@ int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, co
   add(&real, -offset_of(clock));
   if (real.tv_sec < 0) real.tv_sec = real.tv_nsec = 0;
   return pthread_cond_clockwait(condition, mutex, clock, &real);
+}
+
+/*
+ * Valkey 9 looks at the clock once in a millisecond and counts on with the processor's counter, if the kernel says that the
+ * counter is constant. Without its answer, Valkey looks every time.
+ */
+FILE *fopen64(const char *restrict path, const char *restrict mode) {
+  if (strcmp(path, "/proc/cpuinfo") == 0) {
+    errno = ENOENT;
+    return NULL;
+  }
+  FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, "fopen64");
+  return real(path, mode);
 }

@@ -87,6 +87,11 @@ export function addressVariable(engine: Engine): string {
   return `HOLDFAST_TEST_${engine.toUpperCase()}_URL`
 }
 
+/** The variable that names a folder with another version of the programs (of ZooKeeper: the archive), and then no other place counts. */
+export function folderVariable(name: Needed): string {
+  return `HOLDFAST_TEST_${name.toUpperCase()}_BIN`
+}
+
 /** Names that a narrowed run may use without being an engine, and the engines that they stand on. */
 const standsOn: Readonly<Record<string, readonly string[]>> = {
   redlock: ['redis'],

@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process'
 import { accessSync, constants, globSync, realpathSync, statSync } from 'node:fs'
 import { basename, delimiter, dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
-import { addressVariable, type Engine, engines, type Needed, recipes } from './engines.ts'
+import { addressVariable, type Engine, engines, folderVariable, type Needed, recipes } from './engines.ts'
 
 /** Programs that were unpacked here because the machine's own packages do not have them. */
 export const unpacked = resolve(import.meta.dirname, '../../.cache/servers')
@@ -18,15 +18,20 @@ export interface Found {
   readonly jar?: string
 }
 
-export function find(name: Needed): Found | null {
-  const { programs, alsoIn, jar } = recipes[name]
+/** `folder`: where another version of it lies. */
+export function find(name: Needed, folder = process.env[folderVariable(name)] || undefined): Found | null {
+  const { programs, alsoIn, jar: usual } = recipes[name]
+  const jar = usual === undefined || folder === undefined ? usual : join(folder, basename(usual))
   const found: Record<string, string> = {}
   for (const program of programs) {
-    const path = findProgram(program, [
-      ...Object.values(found).map((each) => dirname(realpathSync(each))),
-      ...(alsoIn ?? []),
-    ])
-    if (path === null) return null
+    const path =
+      folder === undefined || jar !== undefined
+        ? findProgram(program, [
+            ...Object.values(found).map((each) => dirname(realpathSync(each))),
+            ...(alsoIn ?? []),
+          ])
+        : join(folder, program)
+    if (path === null || !isProgram(path)) return null
     found[program] = path
   }
   const path = jar ?? found[programs[0] ?? '']
@@ -50,6 +55,9 @@ export function programOf(found: Found, program: string): string {
 
 export function whatToInstall(name: Needed): string {
   const { programs, jar, debian, olderDebian, npm } = recipes[name]
+  const folder = process.env[folderVariable(name)]
+  if (folder)
+    return `put ${(jar ? [basename(jar)] : programs).map((each) => `\`${each}\``).join(', ')} into ${folder}, the folder in ${folderVariable(name)}.`
   const what = [...programs.map((program) => `\`${program}\` on PATH`), ...(jar ? [jar] : [])].join(', ')
   const where = olderDebian
     ? `in Debian only up to ${olderDebian}`

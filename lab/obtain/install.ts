@@ -5,7 +5,7 @@ import { install, mayInstall } from './apt.ts'
 import { addressVariable, type Engine, engines, type Needed, recipes } from './engines.ts'
 import { addressOf, find, unpacked, versionOf, whatToInstall } from './find.ts'
 import { installFromNpm } from './npm.ts'
-import { unpackFromOlderDebian } from './older-debian.ts'
+import { unpackFromOlderDebian } from './other-debian.ts'
 import { unpackWithDependencies } from './unpacking.ts'
 
 export interface Report {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { describe, onTestFinished, test } from 'vitest'
 import { wanted } from '../servers/wanted.ts'
-import { engines, neededFor, recipes, tools } from './engines.ts'
+import { engines, folderVariable, neededFor, recipes, tools } from './engines.ts'
 
 const script = resolve(import.meta.dirname, '../../scripts/install-servers.ts')
 
@@ -72,6 +72,20 @@ describe('the set-up script', () => {
     const { status, stdout } = check(['redis'], address, 'redis-server')
     assert.equal(status, 0)
     assert.match(stdout, /at the address in HOLDFAST_TEST_REDIS_URL/)
+  })
+
+  test('takes another version from the folder in the environment, and from nowhere else', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'holdfast-version-'))
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+    for (const program of ['redis-server', 'zookeeper.jar', 'zookeeper-9.9.9.jar', 'etcd'])
+      writeFileSync(join(folder, program), '#!/bin/sh\necho version 5.5.5\n', { mode: 0o755 })
+    const names = ['redis', 'zookeeper', 'etcd'] as const
+    const folders = Object.fromEntries(names.map((name) => [folderVariable(name), folder]))
+    const { status, stdout } = check(names, folders, 'redis-server', 'etcd', 'etcdctl', 'java')
+    assert.equal(status, 1)
+    assert.match(stdout, /✓ redis +5\.5\.5/)
+    assert.match(stdout, /✓ zookeeper +9\.9\.9/)
+    assert.match(stdout, /✗ etcd +missing: put `etcd`, `etcdctl` into .*HOLDFAST_TEST_ETCD_BIN/)
   })
 
   test('needs nothing for a run that needs no server', () => {

@@ -4,7 +4,7 @@
 import { spawnSync } from 'node:child_process'
 import { chmodSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { apt } from './apt.ts'
 
 /**
@@ -20,18 +20,11 @@ export function unpackWithDependencies(
   inWorkFolder((work) => {
     const options = privateState(work, '/var/lib/dpkg/status')
     apt([...options, 'update'])
-    const quietly = ['-y', '--no-install-recommends', '--download-only']
-    apt([...options, '-o', 'Debug::NoLocking=1', 'install', ...quietly, ...packages])
-
     const part = join(into, `${name}.part`)
-    rmSync(part, { recursive: true, force: true })
-    mkdirSync(part, { recursive: true })
-    for (const archive of globSync(join(work, 'cache/archives/*.deb'))) unpack(archive, part)
+    downloadAndUnpack(work, options, packages, part)
     replace(part, join(into, name))
   })
-  const folders = globSync(['usr/lib/*-linux-gnu', 'usr/lib/*-linux-gnu/ceph', 'lib/*-linux-gnu'], {
-    cwd: join(into, name),
-  })
+  const folders = libraryFolders(join(into, name))
   for (const program of programs) {
     // Last of all, so that what is found is whole.
     writeProgram(
@@ -41,6 +34,27 @@ export function unpackWithDependencies(
       `exec "$files/usr/bin/${program}" "$@"`,
     )
   }
+}
+
+/** Downloads the packages and what they need for the state that apt has been told, and unpacks them into a new folder. */
+export function downloadAndUnpack(
+  work: string,
+  options: readonly string[],
+  packages: readonly string[],
+  folder: string,
+  isLeftOut: (archive: string) => boolean = () => false,
+): void {
+  const quietly = ['-y', '--no-install-recommends', '--download-only']
+  apt([...options, '-o', 'Debug::NoLocking=1', 'install', ...quietly, ...packages])
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true })
+  const archives = globSync(join(work, 'cache/archives/*.deb'))
+  for (const archive of archives) if (!isLeftOut(basename(archive))) unpack(archive, folder)
+}
+
+/** Where the unpacked packages have their libraries, from the folder. */
+export function libraryFolders(folder: string): string[] {
+  return globSync(['usr/lib/*-linux-gnu', 'usr/lib/*-linux-gnu/ceph', 'lib/*-linux-gnu'], { cwd: folder })
 }
 
 export function writeProgram(path: string, ...lines: readonly string[]): void {

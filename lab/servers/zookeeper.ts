@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 import type { Clock } from '../faults/clock-shim.ts'
@@ -158,12 +158,15 @@ function tlsSettings({ ca }: NonNullable<ZooKeeperOptions['tls']>, keyAndCertifi
   }
 }
 
-/** Without a logger beside it, it says nothing at all, and a failed start would be a riddle. Debian's jar forgets parts of Netty. */
+/** Without a logger, it says nothing at all, and a failed start would be a riddle. Debian's manifest forgets parts of Netty. */
+const libraries =
+  /^(zookeeper-jute|slf4j-(api|simple)|netty-[a-z-]+|metrics-core|snappy-java|commons-(cli|io))\.jar$/
+
+/** The manifest names archives by where they lie when installed, and these follow it: those of another version are beside it, and come first. */
 function classPath(jar: string): string {
-  const beside = ['slf4j-simple.jar', 'netty-codec.jar', 'netty-resolver.jar'].map((name) =>
-    join(dirname(jar), name),
-  )
-  return [jar, ...beside].filter((path) => existsSync(path)).join(':')
+  const folder = dirname(jar)
+  const beside = readdirSync(folder).filter((name) => libraries.test(name))
+  return [...beside.map((name) => join(folder, name)), jar].join(':')
 }
 
 async function findLeader(members: readonly Server[]): Promise<Server | null> {

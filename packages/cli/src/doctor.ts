@@ -60,13 +60,13 @@ async function callFindings(locker: AnyLocker): Promise<readonly Finding[]> {
 }
 
 async function leaseFindings(locker: AnyLocker, name: string): Promise<readonly Finding[]> {
-  const { clock, info } = locker
-  await using lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
+  const lease = await locker.tryAcquire(name, { note: 'holdfast doctor' })
+  if (lease === null) return []
   // Only a name that is used shows the engine's clock.
-  const beforeMs = clock.wallMs()
-  const state = lease === null ? null : await locker.inspect(name)
-  const apartMs = state === null ? 0 : Math.max(state.atMs - clock.wallMs(), beforeMs - state.atMs)
-  return wallClocks.includes(info.name) ? clocks(apartMs) : []
+  const beforeMs = locker.clock.wallMs()
+  const state = await locker.inspect(name).finally(() => lease.release())
+  const apartMs = state === null ? 0 : Math.max(state.atMs - locker.clock.wallMs(), beforeMs - state.atMs)
+  return wallClocks.includes(locker.info.name) ? clocks(apartMs) : []
 }
 
 export function roundTrip(engine: string, timesMs: readonly number[]): Finding {

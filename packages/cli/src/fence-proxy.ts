@@ -26,7 +26,7 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
   if (host === undefined || Number(port) > 65_535)
     throw usageError('--listen must be host:port, such as 127.0.0.1:8080.')
   const { cancelled } = new Signals()
-  await using proxy = await fencingProxy({
+  const proxy = await fencingProxy({
     ...{ target, marks, reads, limitMs: limit, quarantineMs: quarantine, host, port: Number(port) },
     name: ({ url }) => nameFor(name, url),
     ...(unsigned
@@ -35,6 +35,7 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
   })
   say(`${proxy.url} forwards to ${target}.`)
   if (!cancelled.aborted) await once(cancelled, 'abort')
+  await proxy.close()
   return 0
 }
 

@@ -29,11 +29,11 @@ export async function schedule(
         if (!signals.cancelled.aborted) say(messageOf(error))
       },
     }
-    await using _ = await recipe.schedule(locker as Locker<'fenced'>, options, async ({ tick, lease }) => {
+    const running = await recipe.schedule(locker as Locker<'fenced'>, options, async ({ tick, lease }) => {
       const { exitCode } = await run(lease, { HOLDFAST_TICK: tick.id })
       signals.cancelIfAsked()
       if (exitCode !== 0) throw new Error(`the command of tick ${tick.id} ended with ${exitCode}`)
     })
-    return await signals.unlessCancelled(new Promise<never>(() => {}))
+    return await signals.unlessCancelled(new Promise<never>(() => {})).finally(() => running.stop())
   })
 }

@@ -149,11 +149,15 @@ class Flight<T, F extends Fencing> {
 
   async refresh(old: StoredResult<T>, signal: AbortSignal): Promise<T> {
     try {
-      await using lease = await this.#locker.tryAcquire(this.#name, this.#terms(signal))
+      const lease = await this.#locker.tryAcquire(this.#name, this.#terms(signal))
       if (lease === null) return old.value
-      const meanwhile = await this.#look()
-      if (meanwhile !== null && meanwhile.storedAtMs !== old.storedAtMs) return meanwhile.value
-      return (await this.#orNewer(this.#produce(lease, signal), () => lease.id)).value
+      try {
+        const meanwhile = await this.#look()
+        if (meanwhile !== null && meanwhile.storedAtMs !== old.storedAtMs) return meanwhile.value
+        return (await this.#orNewer(this.#produce(lease, signal), () => lease.id)).value
+      } finally {
+        await lease.release()
+      }
     } catch (error) {
       signal.throwIfAborted()
       callSafely(() => this.#options.onRefreshError?.(error))

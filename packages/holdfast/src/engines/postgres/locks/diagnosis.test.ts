@@ -1,4 +1,4 @@
-import { startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers'
+import { psql, startPooledPostgres, startPostgres, wanted } from 'holdfast-lab/servers'
 import { describe, expect, test } from 'vitest'
 import { libraries } from '../../../../test/postgres/clients.ts'
 import { call, exclusive, openSession, Stage, take, until } from '../../../../test/postgres/stage.ts'
@@ -18,15 +18,23 @@ describe.runIf(wanted('postgres'))('the diagnosis of a PostgreSQL server', () =>
       settings: { fsync: 'off', full_page_writes: 'off', autovacuum: 'off' },
     })
     await using stage = new Stage(server.url)
+    const since = Object.entries({ 14: 'idle_session_timeout', 17: 'transaction_timeout' })
+    const version = Number.parseInt(await psql(server, 'SHOW server_version'), 10)
+    const timeouts = since.filter(([first]) => Number(first) <= version).map(([, name]) => name)
     const backend = await stage.backend({
-      clients: { settings: { statement_timeout: '900', idle_session_timeout: '5000' } },
+      clients: {
+        settings: {
+          statement_timeout: '900',
+          ...Object.fromEntries(timeouts.map((name) => [name, '5000'])),
+        },
+      },
     })
     expect(await codesOf(backend)).toEqual([
       'HOLDFAST_POSTGRES_FSYNC',
       'HOLDFAST_POSTGRES_FULL_PAGE_WRITES',
       'HOLDFAST_POSTGRES_AUTOVACUUM',
       'HOLDFAST_POSTGRES_STATEMENT_TIMEOUT',
-      'HOLDFAST_POSTGRES_SESSION_TIMEOUT',
+      ...timeouts.map(() => 'HOLDFAST_POSTGRES_SESSION_TIMEOUT'),
     ])
     for (const { what, why, fix } of await backend.diagnose(call()))
       for (const text of [what, why, fix]) expect(text).toMatch(/^\S.*\.$/)

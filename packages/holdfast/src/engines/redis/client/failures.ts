@@ -60,11 +60,11 @@ export function outcomeOfFailure(error: unknown): CallOutcome {
 }
 
 /**
- * Whether the server said that a right is missing. Servers before 7.2 say so without the code NOPERM, and without a name, when
- * they refuse a command of a script.
+ * Whether the server said that a right is missing. The code NOPERM is not there when a command of a script is refused, and
+ * servers before 7.2 do not name the command then.
  */
 export function isDenial(said: string): boolean {
-  return /\bNOPERM\b|\buser executing the script can't\b/.test(said)
+  return /\bNOPERM\b|\bACL failure in script\b|\buser executing the script can't\b/.test(said)
 }
 
 /** Advice for a mistake that stays until it is corrected, by the server's message; null if it is something else. */

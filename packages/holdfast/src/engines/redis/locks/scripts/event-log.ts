@@ -67,7 +67,10 @@ for _, lock in ipairs(locks) do
     local is_done, failure = pcall(lib.look_for_watchers, lock)
     if not is_done then
       local message = type(failure) == 'table' and failure.err or tostring(failure)
-      if match(message, 'NOPERM') or match(message, 'executing the script can') then return redis.error_reply(message) end
+      -- The same words as isDenial in client/failures.ts.
+      for _, words in ipairs({ 'NOPERM', 'ACL failure in script', 'executing the script can' }) do
+        if match(message, words) then return redis.error_reply(message) end
+      end
       -- A key of it is not ours; its next step will say so.
       call('ZREM', due, lock)
     end
