@@ -117,7 +117,6 @@ interface Request<F extends Fencing> {
 
 /** The arguments as Web IDL converts them: from left to right, and unknown options are ignored. */
 function readRequest<F extends Fencing>(given: readonly unknown[]): Request<F> {
-  if (given.length < 2) throw new TypeError('request(name, options?, callback) needs a name and a callback.')
   // A template throws on a symbol, as the standard wants.
   const name = `${given[0]}`
   const options = (given.length === 2 ? undefined : given[1]) ?? {}

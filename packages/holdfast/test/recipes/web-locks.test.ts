@@ -2,6 +2,7 @@
  * The Web Locks API, from the text of its specification (https://w3c.github.io/web-locks/): each name has the section. `Fleet`: where
  * a fleet differs, as docs/web-locks.md lists it.
  */
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { LeaseLostError } from '../../src/base/errors.ts'
@@ -13,6 +14,7 @@ import { createLocker } from '../../src/locker/locker.ts'
 import { weakenWaiting } from '../../src/testing/weaken-waiting.ts'
 import { type WebLock, type WebLockManager, type WebLockOptions, webLocks } from '../../src/web-locks.ts'
 import { createRig, eventsDuring, peek } from '../rig.ts'
+import { startProgram } from '../start-program.ts'
 import { describeRecipe, type RecipeWorld } from './worlds.ts'
 
 const name = 'invoices/2026-11'
@@ -668,6 +670,16 @@ test('Fleet: on an engine that polls requests are granted, and query() shows no 
   expect(waiting.status).toBe('fulfilled')
   waiter.end('ok')
   await waiter.done
+})
+
+test('Fleet: a lock that is held keeps its process alive, until the locker is closed', async () => {
+  const child = startProgram(join(import.meta.dirname, '../process/children/web-locks.ts'))
+  await child.printed('held')
+  // Long enough for a process with nothing to wait for to end.
+  await sleep(300)
+  expect(child.process.exitCode).toBeNull()
+  child.process.kill('SIGTERM')
+  expect(await child.ended).toEqual({ code: 0, signal: null, lines: ['held', 'AbortError'], errors: '' })
 })
 
 test('a backend is not taken for a locker', async () => {
