@@ -547,6 +547,20 @@ describeRecipe(
         code: 'BACKEND_UNAVAILABLE',
       })
       expect(await failureOf(locks.query())).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+      // A request that waits goes on when the engine is back.
+      const waiting = locks.request(name, () => 'granted')
+      await world.passTime(world.ttlMs / 10)
+      world.wireOf(locker).restore()
+      const settled = peek(waiting)
+      await world.until('it is granted', () => settled.status === 'fulfilled', 20)
+    })
+
+    test('Fleet: an engine that cannot be reached at the first contact rejects the request', async (world) => {
+      const locker = await world.locker()
+      world.wireOf(locker).cutOff()
+      expect(await failureOf(webLocks(locker).request(name, unreached))).toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+      })
       world.wireOf(locker).restore()
     })
 
