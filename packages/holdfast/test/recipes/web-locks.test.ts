@@ -9,8 +9,10 @@ import { LeaseLostError } from '../../src/base/errors.ts'
 import { onEvent } from '../../src/base/events.ts'
 import { ignore } from '../../src/base/ignore.ts'
 import { checkName } from '../../src/base/names.ts'
+import { overriding } from '../../src/base/overriding.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
+import type { Backend } from '../../src/spi.ts'
 import { weakenWaiting } from '../../src/testing/weaken-waiting.ts'
 import { type WebLock, type WebLockManager, type WebLockOptions, webLocks } from '../../src/web-locks.ts'
 import { createRig, eventsDuring, peek } from '../rig.ts'
@@ -612,7 +614,7 @@ describeRecipe(
 
 const ttlMs = 1_000
 
-test('2.6 T29 a callback that never settles keeps its lock, although nothing refers to it', async () => {
+test('2.6 Termination: a callback that never settles keeps its lock, although nothing refers to it', async () => {
   const rig = createRig()
   const stranger = rig.locker()
   // In a function of its own: nothing of it may stay on the stack of this test.
@@ -660,6 +662,35 @@ test('Fleet: G3 a lock that is lost between its grant and its callback rejects w
   } finally {
     stop()
   }
+})
+
+test('Fleet: T74 a holder that came after the thief had looked keeps the lock', async () => {
+  const rig = createRig()
+  const locks = webLocks(rig.locker(), { ttlMs })
+  const holder = hold(locks)
+  await holder.granted
+  const next = hold(locks)
+  let looks = 0
+  const wrap = (backend: Backend<'fenced'>) =>
+    overriding(backend, {
+      inspect: async (looked, call) => {
+        const seen = await backend.inspect(looked, call)
+        if (looks++ === 0) {
+          holder.end('ok')
+          await next.granted
+        }
+        return seen
+      },
+    })
+  const thief = hold(webLocks(rig.locker({ wrap }), { ttlMs, allowSteal: true }), steal)
+  const { lease } = await next.granted
+  await rig.clock.advance(ttlMs)
+  expect(lease.state).toBe('held')
+  next.end('ok')
+  expect(await next.done).toBe('ok')
+  await thief.granted
+  thief.end('ok')
+  await thief.done
 })
 
 test('Fleet: what the callback throws about another lease is its own error', async () => {
