@@ -21,6 +21,7 @@ const everything = [
   'open.ts',
   'recipes',
   'telemetry',
+  'web-locks.ts',
 ]
 
 const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = {
@@ -38,6 +39,7 @@ const layers: Record<string, { may: readonly string[]; typesOnly?: boolean }> = 
   engines: { may: ['base', 'kit', 'spi.ts', 'guards', 'lockfree'] },
   // They use the public Locker and never know an engine.
   recipes: { may: ['base'] },
+  'web-locks.ts': { may: ['base'] },
   // Over the events, and around the public Locker.
   telemetry: { may: ['base'] },
   'open.ts': { may: ['base', 'kit', 'locker', 'spi.ts', 'engines'] },

@@ -20,6 +20,7 @@ const allowances: Readonly<Record<string, number>> = {
   'guards and lockfree': 24_000,
   'command line': 60_000,
   telemetry: 15_000,
+  'web-locks': 6_500,
   memory: 9_500,
   sqlite: 43_000,
   redis: 58_500,
@@ -86,8 +87,11 @@ function run(command: string, args: string[], cwd: string) {
 function compile(specifiers: readonly string[], options: object) {
   const imports = specifiers.map((specifier, index) => `import * as entry${index} from '${specifier}'`)
   const names = specifiers.map((_, index) => `entry${index}`)
-  const program = [...imports, `export const all: object[] = [${names.join(', ')}]`]
-  writeFileSync(join(project, 'consumer.ts'), program.join('\n'))
+  return compileProgram([...imports, `export const all: object[] = [${names.join(', ')}]`], options)
+}
+
+function compileProgram(lines: readonly string[], options: object) {
+  writeFileSync(join(project, 'consumer.ts'), lines.join('\n'))
   const compilerOptions = {
     ...options,
     target: 'ES2023',
@@ -195,6 +199,24 @@ describe('package', () => {
     ['a bundler', { module: 'ESNext', moduleResolution: 'bundler' }],
   ] as const)('T58 the types of every entry point resolve under %s', ([, options]) => {
     const { status, output } = compile(specifiers, options)
+    expect(status, output).toBe(0)
+  })
+
+  test.for([
+    ['lib.dom', 'LockManager', ['ES2024', 'ESNext.Disposable', 'DOM']],
+    ['@types/node', `import('node:worker_threads').LockManager`, ['ES2024', 'ESNext.Disposable']],
+  ] as const)('Web Locks are assignable to LockManager of %s', ([, type, lib]) => {
+    const program = [
+      `import type { AnyLocker, Locker } from 'holdfast'`,
+      `import { webLocks } from 'holdfast/web-locks'`,
+      `declare const lockers: { readonly one: Locker; readonly unfenced: Locker<'unfenced'>; readonly any: AnyLocker }`,
+      `declare function program(locks: ${type}): Promise<void>`,
+      `export const runs = [lockers.one, lockers.any].map((locker) => program(webLocks(locker)))`,
+      `export const run = program(webLocks(lockers.unfenced))`,
+      `// @ts-expect-error a locker is no lock manager`,
+      `program(lockers.one)`,
+    ]
+    const { status, output } = compileProgram(program, { module: 'NodeNext', lib })
     expect(status, output).toBe(0)
   })
 

@@ -14,8 +14,9 @@ export const sharedParts = [
   'guards and lockfree',
   'command line',
   'telemetry',
+  'web-locks',
 ] as const
-const [core, documents, testing, withoutEngine, commandLine, telemetry] = sharedParts
+const [core, documents, testing, withoutEngine, commandLine, telemetry, webLocks] = sharedParts
 
 export function bytesOfParts(
   files: readonly string[],
@@ -78,6 +79,7 @@ class Chunks {
   #partOfPath(file: string): string {
     const [folder, layer = '', name = ''] = file.split('/')
     if (layer === telemetry) return telemetry
+    if (stem(layer) === webLocks) return webLocks
     if (folder !== 'dist') {
       const page = { backends: stem(name), recipes: `recipes/${stem(name)}` }[layer] ?? ''
       return this.#pages.has(page) ? page : documents

@@ -1,4 +1,4 @@
-/** Bugs of re-entrancy, lock order and single flight. Their suites must notice them, run on memory. */
+/** Bugs of re-entrancy, lock order, single flight and Web Locks. Their suites must notice them, run on memory. */
 import { library, type SourceBug } from '../bug.ts'
 
 const recipes = `${library}/recipes`
@@ -185,5 +185,41 @@ export const recipeBugs: readonly SourceBug[] = [
       },
     ],
     foundBy: { units: { file: suite('single-flight'), name: 'share one flight' } },
+  },
+  {
+    id: 'G3-web-locks-silent-loss',
+    what: 'a lock that was lost rejects its request only when the callback has ended',
+    edits: [
+      {
+        file: `${library}/web-locks.ts`,
+        find: 'await Promise.race([held, lost.promise])',
+        replaceBy: 'await held',
+      },
+    ],
+    foundBy: { units: { file: suite('web-locks'), name: 'stolen lock' } },
+  },
+  {
+    id: 'G6-web-locks-late-abort',
+    what: 'a request that was aborted between its grant and its callback runs the callback',
+    edits: [
+      {
+        file: `${library}/web-locks.ts`,
+        find: '    signal?.throwIfAborted()\n    isHeld = true\n',
+        replaceBy: '    isHeld = true\n',
+      },
+    ],
+    foundBy: { units: { file: suite('web-locks'), name: 'G6' } },
+  },
+  {
+    id: 'T56-web-locks-null',
+    what: 'an engine that cannot be reached looks like a lock that is taken',
+    edits: [
+      {
+        file: `${library}/web-locks.ts`,
+        find: "ifAvailable && isHoldfastError(error, 'ACQUIRE_TIMEOUT')",
+        replaceBy: 'ifAvailable && isHoldfastError(error)',
+      },
+    ],
+    foundBy: { units: { file: suite('web-locks'), name: 'T56' } },
   },
 ]

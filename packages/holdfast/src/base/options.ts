@@ -65,6 +65,13 @@ export function checkCallOptions(options: { readonly signal?: AbortSignal } | un
   checkSignal(options?.signal)
 }
 
+/** A backend has an `info` as well. */
+export function checkLocker(locker: unknown): void {
+  const { info, holder } = Object(locker)
+  if (typeof info?.name !== 'string' || typeof holder !== 'string')
+    throw new InvalidArgumentError('locker', 'must be a locker, as createLocker and openLocker return it.')
+}
+
 export function checkFunction(argument: string, value: unknown): void {
   if (typeof value !== 'function')
     throw new InvalidArgumentError(argument, `must be a function, not ${describe(value)}.`)

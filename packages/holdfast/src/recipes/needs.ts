@@ -1,6 +1,6 @@
 /** Needs of a recipe, checked against the backend when the recipe is created and not when the need first arises. */
-import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
-import { checkNumber } from '../base/options.ts'
+import { UnsupportedError } from '../base/errors.ts'
+import { checkLocker, checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'
 
 /** A recipe takes any locker that has what it needs; `Locker<'fenced'>` and `Locker<'unfenced'>` both fit. */
@@ -45,9 +45,7 @@ export type RecipeNeed = keyof typeof needs
 
 /** Throws `UNSUPPORTED`, and names backends that have what is missing. */
 export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonly RecipeNeed[]): void {
-  // A backend has an `info` as well.
-  if (typeof locker?.info?.name !== 'string' || typeof locker.holder !== 'string')
-    throw new InvalidArgumentError('locker', 'must be a locker, as createLocker and openLocker return it.')
+  checkLocker(locker)
   for (const name of needed) {
     const { isMet, lacks } = needs[name]
     if (!isMet(locker.info))

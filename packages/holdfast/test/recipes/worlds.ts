@@ -86,8 +86,13 @@ export interface RecipeStage {
   test(name: string, body: (world: RecipeWorld) => Promise<void>): void
 }
 
-export function describeRecipe(recipe: string, body: (stage: RecipeStage) => void): void {
-  for (const engine of engines()) {
+/** `only`: where three kinds of engines are enough (in this process, a file, a server), for the time that `npm test` takes. */
+export function describeRecipe(
+  recipe: string,
+  body: (stage: RecipeStage) => void,
+  only?: readonly string[],
+): void {
+  for (const engine of engines().filter(({ name }) => only?.includes(name) ?? true)) {
     describe.runIf(wanted(engine.name))(`${recipe} on ${engine.name}`, () => {
       if (engine.start) beforeAll(engine.start, LIMIT_MS)
       if (engine.stop) afterAll(engine.stop, LIMIT_MS)
