@@ -34,6 +34,6 @@ export async function schedule(
       signals.cancelIfAsked()
       if (exitCode !== 0) throw new Error(`the command of tick ${tick.id} ended with ${exitCode}`)
     })
-    return await signals.unlessCancelled(new Promise<never>(() => {})).finally(() => running.stop())
+    return await signals.unlessCancelled(new Promise<never>(() => {})).finally(() => running.close())
   })
 }
