@@ -113,4 +113,21 @@ export const found: readonly FoundBug[] = [
     shownBy: 'guards/object/collect.test.ts; G5-collected-head of the bank',
     state: 'fixed: it deletes keys of the form of its own data only',
   },
+  {
+    what:
+      'On a Redis Cluster, an acquire of a name whose last token cannot be used (it is no number, or the largest) gave the key of that ' +
+      'token a day to live. The mark that an operator has to put right would have gone by itself, and tokens would have gone on.',
+    where: 'engines/redis/locks/scripts/short.ts',
+    shownBy: 'redis/locks/short.test.ts (T108, tokens from source 2)',
+    state: 'fixed: there the mark is read before it is written',
+  },
+  {
+    what:
+      'A session with advisory locks that had waited for 256 keys whose lock could not be shared got no hint for any other key as long ' +
+      'as it lived, and each poll of each waiter asked a full lock table again (T81). Waiters polled instead.',
+    where: 'engines/postgres/advisory/free-hints.ts',
+    shownBy: 'postgres/advisory/free-hints.test.ts',
+    state:
+      'fixed: a key without waiters is forgotten whatever its state, and a refusal counts until the next keep-alive',
+  },
 ]
