@@ -13,7 +13,7 @@ export const zooKeeperBugs: readonly SourceBug[] = [
     edits: [
       {
         file,
-        find: 'const token = await this.#tokenOf(container.stat, committed, request, claim.path, call)',
+        find: 'const token = await this.#tokenOf(container.stat, committed, path, call)',
         replaceBy: 'const token = path.order + 1n',
       },
     ],
@@ -25,9 +25,8 @@ export const zooKeeperBugs: readonly SourceBug[] = [
     edits: [
       {
         file,
-        find: 'const token = await this.#tokenOf(stat, committed, request, key, call)',
-        replaceBy:
-          'const token = await this.#tokenOf({ ...stat, mzxid: stat.czxid }, committed, request, key, call)',
+        find: 'const token = await this.#tokenOf(stat, committed, path, call)',
+        replaceBy: 'const token = await this.#tokenOf({ ...stat, mzxid: stat.czxid }, committed, path, call)',
       },
     ],
     foundBy: noticedBy('S9'),

@@ -1,10 +1,9 @@
 /** Findings about an ensemble's configuration that matter for locks. Most of it is asked for as any client may; the rest by a four-letter word. */
-import { connect as connectTcp } from 'node:net'
-import { connect as connectTls } from 'node:tls'
 import { unlessStopped } from '../../../base/aborting.ts'
 import { type Clock, judgeLate } from '../../../base/clock.ts'
 import type { Call, Finding } from '../../../spi.ts'
 import type { ZooKeeperClient } from './client.ts'
+import { dial } from './socket.ts'
 
 const WORD_LIMIT_MS = 1_000
 /** A token has 16 bits for ZooKeeper's epoch, which grows with each leader. */
@@ -112,15 +111,8 @@ async function memberOf(client: ZooKeeperClient, host: string, clock: Clock, cal
 }
 
 /** Null: it is not answered, or is not in the whitelist. */
-function wordOf(
-  { options: { tls } }: ZooKeeperClient,
-  at: string,
-  clock: Clock,
-  call: Call,
-): Promise<string | null> {
-  const [, host = at, port] = /^\[?(.*?)\]?:(\d+)$/.exec(at) ?? []
-  const address = { host, port: Number(port) }
-  const socket = tls === undefined ? connectTcp(address) : connectTls({ ...tls, ...address })
+function wordOf(client: ZooKeeperClient, host: string, clock: Clock, call: Call): Promise<string | null> {
+  const socket = dial(host, client.options.tls)
   const answer = new Promise<string | null>((resolve) => {
     let text = ''
     const limit = judgeLate(clock, WORD_LIMIT_MS, () => socket.destroy())

@@ -47,6 +47,13 @@ const ANSWER_LIMIT_MS = 20_000
 
 const head: FrameHead = { bytes: 4, lengthOf: (bytes, at) => bytes.readUInt32BE(at) }
 
+/** `at`: host and port. */
+export function dial(at: string, tls: ZooKeeperTls | undefined): Socket {
+  const [, host = at, port] = /^\[?(.*?)\]?:(\d+)$/.exec(at) ?? []
+  const address = { host, port: Number(port) }
+  return tls === undefined ? connectTcp(address) : connectTls({ ...tls, ...address })
+}
+
 export class MemberSocket {
   readonly host: string
   readonly #terms: SocketTerms
@@ -72,10 +79,8 @@ export class MemberSocket {
   /** Nothing is sent yet. It settles within the limit, and rejects as `not-applied`. */
   static open(host: string, terms: SocketTerms, limitMs: number): Promise<MemberSocket> {
     const { backend, clock, tls } = terms
-    const [, name = host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(host) ?? []
-    const address = { host: name, port: Number(port) }
     return new Promise((resolve, reject) => {
-      const socket = tls === undefined ? connectTcp(address) : connectTls({ ...tls, ...address })
+      const socket = dial(host, tls)
       // The callers of pending requests keep the process alive, not the connection.
       socket.unref().setNoDelay()
       const fail = (what: Error | 'closed' | 'silent') => {

@@ -103,12 +103,12 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const committed = await this.#create(request, record, call)
     if (!committed.ok) return this.#refused(request, committed, call)
     const [claim, container] = committed.results.slice(-2)
-    if (claim?.path === undefined || container?.stat === undefined) throw malformed()
+    const path = this.#keys.parseClaim(claim?.path ?? '')
+    if (path === null || container?.stat === undefined) throw malformed()
     this.#leaderTime.saw(container.stat.mtimeMs)
-    const path = this.#keys.parseClaim(claim.path)
-    if (path === null || path.order >= LAST_SEQUENCE) return this.#startAnew(request, claim.path, call)
+    if (path.order >= LAST_SEQUENCE) return this.#startAnew(path, call)
     const granted = container.stat.numChildren === 1
-    const token = await this.#tokenOf(container.stat, committed, request, claim.path, call)
+    const token = await this.#tokenOf(container.stat, committed, path, call)
     const own = this.#has({ ...path, record, owner: this.#session.id, version: 0, granted, token })
     return granted ? { kind: 'granted', token } : whileQueued(this.#queued(request, own, call))
   }
@@ -144,7 +144,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     if (committed.ok) {
       const [stat, path] = [committed.results[0]?.stat, this.#keys.parseClaim(key)]
       if (stat === undefined || path === null) throw malformed()
-      const token = await this.#tokenOf(stat, committed, request, key, call)
+      const token = await this.#tokenOf(stat, committed, path, call)
       this.#has({ ...path, record, owner: this.#session.id, version: stat.version, granted: true, token })
       return { kind: 'granted', token, previousData: dataOf(await committed.read) }
     }
@@ -361,10 +361,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   }
 
   /** The numbers of a name are used up. When nothing but its data is there, its container is replaced, and they start at 0. */
-  async #startAnew(request: AcquireRequest, key: string, call: Call): Promise<never> {
-    const { name } = request
-    const [path, cell] = [this.#keys.name(name), this.#keys.of(name, 'data')]
-    await this.#withdraw(request, key, call)
+  async #startAnew(claim: ClaimPath, call: Call): Promise<never> {
+    const [path, cell] = [this.#keys.name(claim.name), this.#keys.of(claim.name, 'data')]
+    await this.#withdraw(claim, call)
     const data = await this.#session.ask({ op: 'getData', path: cell }, call)
     const replaced: Part[] = [deletion(path), { op: 'create', path, mode: 'container' }]
     const all: Part[] = data.ok
@@ -378,25 +377,18 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   }
 
   /** The error of a write whose transaction no token can name says that nothing was done. */
-  async #tokenOf(
-    { mzxid }: Stat,
-    { position }: Committed,
-    request: AcquireRequest,
-    key: string,
-    call: Call,
-  ): Promise<bigint> {
+  async #tokenOf({ mzxid }: Stat, { position }: Committed, path: ClaimPath, call: Call): Promise<bigint> {
     try {
       return tokenOf(mzxid, position)
     } catch (error) {
-      await whileQueued(this.#withdraw(request, key, call))
+      await whileQueued(this.#withdraw(path, call))
       throw error
     }
   }
 
-  async #withdraw({ name, attempt }: AcquireRequest, key: string, call: Call): Promise<void> {
+  async #withdraw({ name, attempt, key }: ClaimPath, call: Call): Promise<void> {
     this.#own.delete(attempt)
-    const parts = [deletion(key), deletion(this.#keys.attempt(attempt))]
-    await this.#batches.commit(name, () => parts, call)
+    await this.#batches.commit(name, () => [deletion(key), deletion(this.#keys.attempt(attempt))], call)
   }
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
