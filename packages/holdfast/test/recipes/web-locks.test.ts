@@ -443,7 +443,7 @@ describeRecipe(
       await expectNothingHeld()
     })
 
-    test('Fleet: steal needs allowSteal, and without it nobody loses anything', async (world) => {
+    test('Fleet: steal needs allowSteal, and without it no holder loses its lock', async (world) => {
       const { locker, locks, others } = await two(world)
       const holder = hold(others)
       const { lease } = await holder.granted
@@ -514,7 +514,7 @@ describeRecipe(
       holder.end('too late')
     })
 
-    test('Fleet: a semaphore is refused with CAPACITY_MISMATCH, steal does not touch its permits, and query() leaves it out', async (world) => {
+    test('Fleet: a semaphore is refused with CAPACITY_MISMATCH, steal does not touch its permits, and query() shows leases and leaves it out', async (world) => {
       const { locks, stranger } = await two(world, { allowSteal: true })
       const permit = await stranger.acquirePermits(name, { capacity: 2 })
       for (const options of [{}, ifAvailable, steal])
@@ -523,7 +523,10 @@ describeRecipe(
         })
       await permit.renew()
       expect(permit.state).toBe('held')
-      expect(await locks.query()).toEqual({ held: [], pending: [] })
+      const lease = await stranger.acquire('another')
+      const held = [{ name: 'another', mode: 'exclusive', clientId: 'bob' }]
+      expect(await locks.query()).toEqual({ held, pending: [] })
+      await lease.release()
       await permit.release()
     })
 
@@ -540,7 +543,7 @@ describeRecipe(
       await world.until('it is handed over', () => waiting.status === 'fulfilled')
       next.end('ok')
       await next.done
-      holder.fail(new Error('nobody hears this'))
+      holder.fail(new Error('not used'))
       await world.passTime(0)
     })
 
