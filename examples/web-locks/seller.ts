@@ -1,5 +1,5 @@
 /** A program that was written for the locks of one process. It knows `LockManager`, and nothing of Holdfast. */
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { LockManager } from 'node:worker_threads'
@@ -18,8 +18,9 @@ export async function workDay(locks: LockManager, seller: string, shop: string, 
   while (sold < units)
     await locks.request('stock', async () => {
       const inStock = Number(await readFile(stock, 'utf8'))
-      await sleep(3) // the customer pays
-      await writeFile(stock, String(inStock - 1))
+      await sleep(10) // the customer pays
+      await writeFile(`${stock}.${seller}`, String(inStock - 1))
+      await rename(`${stock}.${seller}`, stock)
       sold++
     })
 

@@ -20,7 +20,7 @@ const allowances: Readonly<Record<string, number>> = {
   'guards and lockfree': 24_000,
   'command line': 60_000,
   telemetry: 15_000,
-  'web-locks': 6_500,
+  'web-locks': 5_500,
   memory: 9_500,
   sqlite: 43_000,
   redis: 58_500,

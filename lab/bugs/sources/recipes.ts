@@ -187,13 +187,13 @@ export const recipeBugs: readonly SourceBug[] = [
     foundBy: { units: { file: suite('single-flight'), name: 'share one flight' } },
   },
   {
-    id: 'G3-web-locks-silent-loss',
-    what: 'a lock that was lost rejects its request only when the callback has ended',
+    id: 'G11-web-locks-raw-loss',
+    what: 'a lock that was lost rejects with an error that the standard does not know',
     edits: [
       {
         file: `${library}/web-locks.ts`,
-        find: 'await Promise.race([held, lost.promise])',
-        replaceBy: 'await held',
+        find: 'lost.reject(brokenLock(lease.name, lease.signal.reason))',
+        replaceBy: 'lost.reject(lease.signal.reason)',
       },
     ],
     foundBy: { units: { file: suite('web-locks'), name: 'stolen lock' } },
