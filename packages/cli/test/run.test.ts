@@ -222,7 +222,7 @@ describe('a lease that is lost', () => {
 
   test('T57 --max-hold stops the command in time', async () => {
     const script = `trap 'echo stopped; exit 0' TERM; ${LOUD}; while :; do sleep 0.02; done`
-    const flags = ['--max-hold', '2s', '--stop-in', '1s']
+    const flags = ['--max-hold', '2s', '--stop-in', '600ms']
     const { code, stdout } = await run(['run', 'x', ...flags, ...shell(script)], { env })
     expect([code, stdout]).toEqual([79, 'stopped\n'])
   })
