@@ -141,6 +141,23 @@ describe('signals', () => {
   )
 
   test.runIf(wanted('redis'))(
+    'a signal also ends the opening of an engine that does not answer',
+    async () => {
+      await using server = await startRedis()
+      await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+      proxy.blackhole()
+      const url = `redis://127.0.0.1:${proxy.port}`
+      const opening = [
+        ['run', 'x', '--url', url, '--', 'true'],
+        ['doctor', url],
+      ].map((args) => start(args))
+      await waitFor('both connect', async () => proxy.connections === 2 || null)
+      for (const each of opening) each.kill('SIGTERM')
+      for (const { ended } of opening) expect(await ended).toEqual({ code: 143, stdout: '', stderr: '' })
+    },
+  )
+
+  test.runIf(wanted('redis'))(
     'T57 a signal that comes twice, as Ctrl-C does through npx, leaves nothing queued',
     async () => {
       await using server = await startRedis()
