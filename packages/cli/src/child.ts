@@ -45,17 +45,16 @@ export class Child {
     return this.hasTerminal ? !this.#hasEnded : this.send(0)
   }
 
-  /** False: nobody is there to get it. */
+  /** False: nobody is there who can get it. */
   send(signal: NodeJS.Signals | 0): boolean {
     if (this.#pid === undefined || (this.hasTerminal && this.#hasEnded)) return false
     try {
       return process.kill(this.#target(this.#pid), signal)
     } catch (error) {
       // Else it has ended meanwhile.
-      const isThere = (error as NodeJS.ErrnoException).code === 'EPERM'
-      if (isThere && signal !== 0)
+      if (signal !== 0 && (error as NodeJS.ErrnoException).code === 'EPERM')
         say(`the command has taken other rights (sudo does), so ${signal} cannot be sent to it.`)
-      return isThere
+      return false
     }
   }
 

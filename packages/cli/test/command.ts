@@ -87,6 +87,18 @@ export function newRig() {
   return { env, trace, locker }
 }
 
+/** Listeners for signals that the test adds to this process are removed when it is over. */
+export function forgetListeners(): void {
+  const before = new Map(
+    process.eventNames().map((name) => [name, process.listeners(name as NodeJS.Signals)]),
+  )
+  onTestFinished(() => {
+    for (const name of process.eventNames() as NodeJS.Signals[])
+      for (const listener of process.listeners(name))
+        if (!before.get(name)?.includes(listener)) process.removeListener(name, listener as () => void)
+  })
+}
+
 /** Removed when the test is over. */
 export function newFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'holdfast-cli-')))

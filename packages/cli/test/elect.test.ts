@@ -136,6 +136,23 @@ describe('a schedule', () => {
     expect(trace.lines).toEqual([])
   })
 
+  test.runIf(wanted('redis'))('T57 a signal that comes while a tick begins starts nothing', async () => {
+    await using server = await startRedis()
+    await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+    await using client = await openLocker(server.url)
+    const url = `redis://127.0.0.1:${proxy.port}?fencing=clock-backed`
+    const flags = ['--url', url, '--cron', '* * * * * *', ...shell('echo ran >>"$TRACE"')]
+    const ticking = start(['schedule', 'x', ...flags], { env })
+    await trace.has('ran')
+    proxy.delay(100)
+    // Whether it may run is asked for at the engine, whose answer is on its way.
+    await waitFor('a tick', async () => (await client.inspect('x'))?.data?.includes('started') || null)
+    const before = trace.lines
+    ticking.kill('SIGTERM')
+    expect((await ticking.ended).code).toBe(143)
+    expect(trace.lines).toEqual(before)
+  })
+
   test('a failure of the command is told, and a signal to it ends the schedule', async () => {
     const failing = start(['schedule', 'x', '--cron', '* * * * * *', ...shell('exit 3')], { env })
     let told = ''

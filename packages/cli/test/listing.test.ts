@@ -110,6 +110,16 @@ test.runIf(wanted('redis'))(
       return (await started.ended).code
     }
     expect(await Promise.all([unread('ls'), unread('show', 'a'), unread('leader', 'b')])).toEqual([0, 0, 1])
+    // It notices at the next event.
+    let isOver = false
+    const watching = unread('watch').finally(() => {
+      isOver = true
+    })
+    await waitFor('its end', async () => {
+      await (await client.acquire('b')).release()
+      return isOver || null
+    })
+    expect(await watching).toBe(0)
     expect(await unread('release', 'a', '--id', lease.id, '--reason', 'r', '--yes')).toBe(0)
     expect(await client.inspect('a')).toBeNull()
   },

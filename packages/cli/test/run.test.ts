@@ -141,6 +141,23 @@ describe('signals', () => {
   )
 
   test.runIf(wanted('redis'))(
+    'a signal also ends the opening of an engine that does not answer',
+    async () => {
+      await using server = await startRedis()
+      await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
+      proxy.blackhole()
+      const url = `redis://127.0.0.1:${proxy.port}`
+      const opening = [
+        ['run', 'x', '--url', url, '--', 'true'],
+        ['doctor', url],
+      ].map((args) => start(args))
+      await waitFor('both connect', async () => proxy.connections === 2 || null)
+      for (const each of opening) each.kill('SIGTERM')
+      for (const { ended } of opening) expect(await ended).toEqual({ code: 143, stdout: '', stderr: '' })
+    },
+  )
+
+  test.runIf(wanted('redis'))(
     'T57 a signal that comes twice, as Ctrl-C does through npx, leaves nothing queued',
     async () => {
       await using server = await startRedis()
@@ -222,7 +239,7 @@ describe('a lease that is lost', () => {
 
   test('T57 --max-hold stops the command in time', async () => {
     const script = `trap 'echo stopped; exit 0' TERM; ${LOUD}; while :; do sleep 0.02; done`
-    const flags = ['--max-hold', '2s', '--stop-in', '1s']
+    const flags = ['--max-hold', '2s', '--stop-in', '600ms']
     const { code, stdout } = await run(['run', 'x', ...flags, ...shell(script)], { env })
     expect([code, stdout]).toEqual([79, 'stopped\n'])
   })

@@ -1,20 +1,12 @@
 import { createFakeClock } from 'holdfast/testing'
 import { beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import { Signals } from '../src/signals.ts'
+import { forgetListeners } from './command.ts'
 
 // Vitest has listeners of its own for the others.
 const names = ['SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
 
-beforeEach(() => {
-  const before = new Map(
-    process.eventNames().map((name) => [name, process.listeners(name as NodeJS.Signals)]),
-  )
-  onTestFinished(() => {
-    for (const name of process.eventNames() as NodeJS.Signals[])
-      for (const listener of process.listeners(name))
-        if (!before.get(name)?.includes(listener)) process.removeListener(name, listener as () => void)
-  })
-})
+beforeEach(forgetListeners)
 
 test.each([
   [

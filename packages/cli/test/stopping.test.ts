@@ -77,21 +77,29 @@ test('a reader of stderr that has gone ends neither the command nor its stopping
   expect(await (await locker()).inspect('x')).toBeNull()
 })
 
-test('T57 a reader of stderr that stalls holds up neither SIGKILL nor the writes of the command', async () => {
+// A write to a pipe that is full waits, and must not fail because holdfast has written meanwhile.
+const WAITS = `exec 3>&2 2>/dev/null; head -c 65536 /dev/zero >&3; trap 'echo term >>"$TRACE"; echo more >&3; echo "written, $?" >>"$TRACE"' TERM; ${LOUD}; ${FOREVER}`
+// Node does not let writes wait, also those of others.
+const FAILS = `require('fs').appendFileSync(process.env.TRACE, 'pid ' + process.pid + '\\n'); process.stderr.write('x'.repeat(100_000))
+  process.on('SIGTERM', () => require('fs').appendFileSync(process.env.TRACE, 'term\\n')); setInterval(() => {}, 1_000)`
+
+test.each([
+  ['waits for it', shell(WAITS)],
+  ['does not wait', ['--', process.execPath, '-e', FAILS]],
+])('T57 a reader of stderr that stalls does not hold up SIGKILL: a command that %s', async (_, command) => {
   const fifo = join(newFolder(), 'stderr')
   spawnSync('mkfifo', [fifo])
   const reader = openSync(fifo, constants.O_RDONLY | constants.O_NONBLOCK)
   onTestFinished(() => closeSync(reader))
-  // A write to a pipe that is full waits. It must not fail because holdfast has written meanwhile.
-  const script = `exec 3>&2 2>/dev/null; head -c 65536 /dev/zero >&3; trap 'echo term >>"$TRACE"; echo more >&3; echo "written, $?" >>"$TRACE"' TERM; ${LOUD}; ${FOREVER}`
   const through = ['sh', '-c', `exec "$0" "$@" 2>'${fifo}'`]
-  const running = start(['run', 'x', ...SHORT, ...shell(script)], { env, through })
+  const flags = ['--ttl', '1500ms', '--stop-in', '500ms']
+  const running = start(['run', 'x', ...flags, ...command], { env, through })
   const pid = await trace.pid('pid')
   await forceRelease()
   await gone(pid)
   expect(trace.lines).toEqual([`pid ${pid}`, 'term'])
   // Then it ends as soon as its own message is read.
-  const told = Buffer.alloc(100_000)
+  const told = Buffer.alloc(200_000)
   let length = 0
   await waitFor('the message', async () => {
     try {

@@ -1,0 +1,34 @@
+import { readFileSync } from 'node:fs'
+import type { LeaseBase } from 'holdfast'
+import { createFakeClock } from 'holdfast/testing'
+import { waitFor } from 'holdfast-lab/servers'
+import { expect, onTestFinished, test } from 'vitest'
+import { Signals } from '../src/signals.ts'
+import { runUnderLease } from '../src/under-lease.ts'
+import { forgetListeners, gone, Trace } from './command.ts'
+
+test('T57 a group is waited for after SIGKILL, too, and not without end', async () => {
+  forgetListeners()
+  const trace = new Trace()
+  const clock = createFakeClock()
+  const loss = new AbortController()
+  const lease = { name: 'x', remainingMs: 60_000, signal: loss.signal } as Partial<LeaseBase> as LeaseBase
+  // What has ended stays in the group while its parent, which has left the group, does not collect it.
+  const parent = 'sleep 600 & echo "parent $$" >>"$TRACE"; exec setsid sleep 601'
+  const script = `sh -c '${parent}' & echo "pid $$" >>"$TRACE"; wait`
+  const env = { ...process.env, TRACE: trace.path }
+  const stopping = { clock, stopInMs: 4_000, signals: new Signals(clock) }
+  let end: unknown
+  runUnderLease(lease, ['sh', '-c', script], env, stopping).then((is) => (end = is))
+  const [pid, left] = [await trace.pid('pid'), await trace.pid('parent')]
+  onTestFinished(() => void process.kill(left, 'SIGKILL'))
+  const hasLeft = () => readFileSync(`/proc/${left}/cmdline`, 'utf8').startsWith('sleep')
+  await waitFor('it has left the group', async () => hasLeft() || null)
+  loss.abort(Object.assign(new Error('lost'), { reason: 'force-released' }))
+  await gone(pid)
+  await clock.advance(4_000)
+  await clock.advance(499)
+  expect(end).toBeUndefined()
+  await clock.advance(21)
+  expect(end).toEqual({ exitCode: 79, isStopped: true })
+})
