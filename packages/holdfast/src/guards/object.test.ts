@@ -9,7 +9,14 @@ import { BackendUnavailableError } from '../base/errors.ts'
 import { makeFence } from '../base/fence.ts'
 import { describeGuard } from '../testing/describe-guard.ts'
 import { createFakeClock } from '../testing/fake-clock.ts'
-import { azureStore, type ObjectStore, objectGuard, type S3Client, s3Store } from './object.ts'
+import {
+  type AzureContainer,
+  azureStore,
+  type ObjectStore,
+  objectGuard,
+  type S3Client,
+  s3Store,
+} from './object.ts'
 
 const fence = (token: bigint, name = 'n') =>
   makeFence({ issuer: 'i', name, mode: 'exclusive', token, grant: `g${token}` })
@@ -371,6 +378,48 @@ describe('objectGuard', () => {
       assert.equal(await outcomeOf(store.get('k')), 'not-applied', 'nothing is applied by a read')
       assert.equal(await outcomeOf(store.list('k')[Symbol.asyncIterator]().next()), 'not-applied')
     }
+  })
+
+  test('data that the store has refused is not referred to, and a head without an ETag is not written over', async () => {
+    const store = mapStore()
+    const failure = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' }
+    await objectGuard({ store }).put(fence(1n), 'first')
+    const refusing: ObjectStore = {
+      ...store,
+      put: async (key, ...rest) => (key.includes('.d/') ? null : store.put(key, ...rest)),
+    }
+    await assert.rejects(objectGuard({ store: refusing }).put(fence(1n), 'second'), failure)
+    assert.equal(text(await objectGuard({ store }).get(fence(1n))), 'first')
+    const strange: ObjectStore = {
+      ...store,
+      get: async (key) => ({ body: (await store.get(key))?.body ?? new Uint8Array(), etag: '' }),
+      put: async () => assert.fail('a condition without an ETag is none'),
+    }
+    await assert.rejects(objectGuard({ store: strange }).get(fence(2n)), failure)
+  })
+
+  test('Azure: a key that its URL would turn into another one is refused', async () => {
+    const asked: string[] = []
+    const blob = {
+      download: () => Promise.reject(Object.assign(new Error(), { statusCode: 404, code: 'BlobNotFound' })),
+      upload: async () => ({ etag: 'e' }),
+      deleteIfExists: async () => {},
+    }
+    const azure = azureStore({
+      getBlockBlobClient: (name) => {
+        asked.push(name)
+        return blob
+      },
+      listBlobsFlat: () => ({
+        [Symbol.asyncIterator]: () => ({ next: async () => ({ done: true, value: undefined }) }),
+      }),
+    } as AzureContainer)
+    for (const key of ['a/../b', '../other/b', './a', 'a/./b', '..', '.', 'a/..', 'a\\b']) {
+      await assert.rejects(async () => azure.get(key), { code: 'INVALID_ARGUMENT' }, key)
+      await assert.rejects(async () => azure.put(key, ''), { code: 'INVALID_ARGUMENT' }, key)
+    }
+    assert.deepEqual(asked, [])
+    for (const key of ['a..b', '.a', 'a.', '...', 'a/.../b']) assert.equal(await azure.get(key), null)
   })
 
   test('T10 a refusal of a second copy does not say that the first one will not arrive', async () => {

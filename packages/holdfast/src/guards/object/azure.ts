@@ -37,8 +37,11 @@ export function azureStore(container: AzureContainer): ObjectStore {
   const methods = ['getBlockBlobClient', 'listBlobsFlat']
   checkMethods('container', container, methods, 'a ContainerClient of @azure/storage-blob')
   const blobOf = (key: string) => {
-    if (key.includes('\\'))
-      throw new InvalidArgumentError('key', `${quote(key)} has a backslash, which Azure takes for a slash.`)
+    if (/\\|(?:^|\/)\.{1,2}(?:\/|$)/.test(key))
+      throw new InvalidArgumentError(
+        'key',
+        `${quote(key)} has a backslash, or a segment . or .., and would lead to another blob in a URL.`,
+      )
     return container.getBlockBlobClient(key)
   }
   return {

@@ -147,12 +147,15 @@ export class Visit {
   async #upload(key: string, body: ObjectBody, contentType: string | undefined): Promise<void> {
     const type = contentType === undefined ? {} : { contentType }
     const put = (signal: AbortSignal) => this.#terms.store.put(key, body, { signal, ...type })
+    let etag: string | null = null
+    let cause: unknown
     try {
-      await withinLimit(this.#terms, put, this.#signal)
+      etag = await withinLimit(this.#terms, put, this.#signal)
     } catch (error) {
       this.#signal?.throwIfAborted()
-      throw this.#failure('its data could not be stored', 'not-applied', error)
+      cause = error
     }
+    if (etag === null) throw this.#failure('its data could not be stored', 'not-applied', cause)
   }
 
   /** False: not as it was seen any more, and seen again. `write`: the id that a head lists if the write was applied. */
@@ -203,6 +206,9 @@ export async function readHead(
   const get = (limit: AbortSignal) => terms.store.get(headKey(key), { signal: limit })
   const found = await withinLimit(terms, get, signal, 'not-applied')
   if (found === null) return { head: null, etag: null }
+  // Written on no condition, a head would be written over that of another holder.
+  if (!found.etag)
+    throw new BackendUnavailableError(BACKEND, `${quote(headKey(key))} came without an ETag`, 'not-applied')
   return { head: parseHead(headKey(key), name, found.body), etag: found.etag }
 }
 

@@ -165,6 +165,39 @@ describe('fileGuard', () => {
     assert.deepEqual(stagedIn(folder), [])
   })
 
+  test('two paths to one file are one file', async () => {
+    const folder = newFolder()
+    mkdirSync(join(folder, 'sub'))
+    symlinkSync(join(folder, 'sub'), join(folder, 'link'))
+    await using guard = fileGuard({ folder })
+    const seen = await guard.run(fence(1n), async (files) => {
+      await files.write('sub/x', 'first')
+      await files.write('link/../link/x', 'second')
+      await files.write('./sub/x', 'third')
+      return textOf(await files.read('link/x'))
+    })
+    assert.deepEqual([seen, stored(folder, 'sub/x')], ['third', 'third'])
+  })
+
+  test('T105 marks that were removed under an open guard let nobody pass', async () => {
+    const folder = newFolder()
+    await using old = fileGuard({ folder })
+    await old.run(fence(1n), (files) => files.write('a', '1'))
+    rmSync(join(folder, '.holdfast'), { recursive: true })
+    await using young = fileGuard({ folder })
+    await young.run(fence(2n), (files) => files.write('a', '2'))
+    const replaced = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied', message: /removed or replaced/ }
+    await assert.rejects(
+      old.run(fence(1n), (files) => files.write('a', 'stale')),
+      replaced,
+    )
+    await assert.rejects(
+      old.run(fence(3n), (files) => files.read('a')),
+      replaced,
+    )
+    assert.equal(stored(folder, 'a'), '2')
+  })
+
   test('files of a run that is over are refused', async () => {
     await using guard = fileGuard({ folder: newFolder() })
     const leaked = await guard.run(fence(1n), (files) => files)
@@ -225,6 +258,7 @@ describe('fileGuard', () => {
     symlinkSync(outside, join(folder, 'link'))
     symlinkSync(join(outside, 'file'), join(folder, 'file'))
     mkdirSync(join(folder, 'sub'))
+    mkdirSync(join(folder, '.HOLDFAST'), { recursive: true })
     await using guard = fileGuard({ folder })
     const bad = [
       '',
@@ -239,6 +273,8 @@ describe('fileGuard', () => {
       'none/x',
       'a\0b',
       '.holdfast/marks.db',
+      '.holdfast/x',
+      '.HOLDFAST/x',
       'sub/../../x',
       5,
     ]

@@ -14,7 +14,7 @@ import {
   statSync,
 } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { dirname, join, relative, resolve, sep } from 'node:path'
+import { basename, dirname, join, relative, resolve, sep } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import {
   BackendUnavailableError,
@@ -33,10 +33,12 @@ export interface Rename {
 }
 
 const OWN_FOLDER = '.holdfast'
+const MARKS = 'marks.db'
 
 export class GuardedFolder {
   readonly #root: string
   readonly #onStep: (step: string) => void
+  #marksId = ''
 
   /** `onStep`: for tests, which end the process at each step. */
   constructor(folder: unknown, onStep: (step: string) => void = () => {}, typeOf?: FileSystemTypeOf) {
@@ -65,8 +67,22 @@ export class GuardedFolder {
         throw new UnsupportedError(
           `${quote(own)} must be on the same file system as its folder, so that files can be renamed.`,
         )
-      return openDatabase(join(own, 'marks.db'))
+      const marks = openDatabase(join(own, MARKS))
+      this.#marksId = this.#idOfMarks()
+      return marks
     })
+  }
+
+  /** Other processes would not see what is remembered in a file that is gone, or was replaced (T105, removed files). */
+  assertMarksInPlace(): void {
+    if (this.#idOfMarks() === this.#marksId) return
+    const what = `the marks in ${quote(join(this.#root, OWN_FOLDER))} were removed or replaced. Start this process again`
+    throw new BackendUnavailableError('files', what, 'not-applied')
+  }
+
+  #idOfMarks(): string {
+    const found = statSync(join(this.#root, OWN_FOLDER, MARKS), { throwIfNoEntry: false })
+    return `${found?.dev} ${found?.ino}`
   }
 
   /** The path of a file of the user's, relative to the folder. Neither it nor what it passes through may lead elsewhere. */
@@ -85,13 +101,17 @@ export class GuardedFolder {
       !isInside ||
       target === this.#root ||
       !isFile ||
-      relative(this.#root, join(real, 'x')).startsWith(OWN_FOLDER + sep)
+      // Some file systems take upper case for lower case.
+      relative(this.#root, join(real, 'x'))
+        .toLowerCase()
+        .startsWith(OWN_FOLDER + sep)
     )
       throw new InvalidArgumentError(
         'path',
         `must name a file in the folder of the guard: ${quote(path)} does not.`,
       )
-    return relative(this.#root, target)
+    // Not by way of a link: two paths to one file would be two writes, in the wrong order.
+    return relative(this.#root, join(real, basename(target)))
   }
 
   content(path: string): Buffer | null {

@@ -182,6 +182,7 @@ class FolderGuard extends GuardBase<Files> implements FileGuard {
     const { entry, signal } = run
     return transact(this.#terms(signal), async () =>
       ownStep(this.#database, () => {
+        this.#folder.assertMarksInPlace()
         if (this.isTidyingDue()) this.#forgetNow(this.settings.forgetAfterMs)
         // A run that has read has passed already, and `once` must not refuse it because of itself.
         pass(this.#store, this.settings, entry.proofs, entry.once && run.seen === undefined)
