@@ -55,7 +55,7 @@ return events[1] and events[1][1] == ARGV[2] and events
  * names that are due. Answers with the milliseconds until the next is, 0 if there is more to look at now; −1 if none is.
  */
 export const lookAtDueScript = redisScript(`${prelude}${library}${useLibrary}
-local call, match, nowMs = redis.call, string.match, math.floor(nowUs / 1000)
+local call, nowMs = redis.call, math.floor(nowUs / 1000)
 if redis.pcall('EXISTS', watch) ~= 1 then return -1 end
 local due = watch .. ':due'
 local locks = call('ZRANGEBYSCORE', due, '-inf', nowMs, 'LIMIT', 0, ARGV[2])
@@ -67,10 +67,7 @@ for _, lock in ipairs(locks) do
     local is_done, failure = pcall(lib.look_for_watchers, lock)
     if not is_done then
       local message = type(failure) == 'table' and failure.err or tostring(failure)
-      -- The same words as isDenial in client/failures.ts.
-      for _, words in ipairs({ 'NOPERM', 'ACL failure in script', 'executing the script can' }) do
-        if match(message, words) then return redis.error_reply(message) end
-      end
+      if lib.is_denial(message) then return redis.error_reply(message) end
       -- A key of it is not ours; its next step will say so.
       call('ZREM', due, lock)
     end

@@ -108,12 +108,17 @@ export const steps = `
     return lib.outcome(n, who, lib.waiter(n, who)) or lib.why_lost(n, who)
   end
 
+  -- The same words as isDenial in client/failures.ts.
+  function lib.is_denial(message)
+    return match(message, 'NOPERM') or match(message, 'ACL failure in script') or match(message, 'executing the script can')
+  end
+
   -- While a slot of a Cluster is being moved, its keys are on two nodes, and a script sees those of one. The server refuses a
-  -- command about several keys then, unless it has all of them.
+  -- command about several keys then, unless it has all of them. Each version of it has its own words for that.
   local function are_apart(...)
     if not is_cluster then return false end
     local found = redis.pcall('EXISTS', ...)
-    return type(found) == 'table' and match(found.err, 'non local key') ~= nil
+    return type(found) == 'table' and not lib.is_denial(found.err)
   end
 
   -- The second key never exists, so a slot that is being moved always refuses this.
