@@ -1,6 +1,6 @@
 /** Runs the built command as a user would: as a process of its own, with an environment of its own. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -106,6 +106,14 @@ export function newFolder(): string {
   return folder
 }
 
+/** A file for `--sign-key-file`, and its key. */
+export function newKey() {
+  const file = join(newFolder(), 'key')
+  const secret = Buffer.alloc(32, 7)
+  writeFileSync(file, `k1 ${secret.toString('base64')}\n`)
+  return { file, key: { id: 'k1', secret } }
+}
+
 /** A file of a command under test, and what it has written there so far. */
 export class Trace {
   readonly path = join(newFolder(), 'trace')
@@ -126,6 +134,11 @@ export class Trace {
     )
     return Number(found.split(' ')[1])
   }
+}
+
+export function childrenOf(pid: number): number[] {
+  const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' })
+  return (stdout.match(/\d+/g) ?? []).map(Number)
 }
 
 /** Gone, or a zombie whose parent does not look. */

@@ -32,3 +32,18 @@ test('T57 a group is waited for after SIGKILL, too, and not without end', async 
   await clock.advance(21)
   expect(end).toEqual({ exitCode: 79, isStopped: true })
 })
+
+test('a lease that is as good as over starts no command', async () => {
+  forgetListeners()
+  const trace = new Trace()
+  const clock = createFakeClock()
+  const { signal } = new AbortController()
+  const lease = { name: 'x', remainingMs: 500, signal } as Partial<LeaseBase> as LeaseBase
+  const stopping = { clock, stopInMs: 4_000, signals: new Signals(clock) }
+  const command = ['sh', '-c', `echo ran >'${trace.path}'`]
+  expect(await runUnderLease(lease, command, process.env, stopping)).toEqual({
+    exitCode: 79,
+    isStopped: true,
+  })
+  expect(trace.lines).toEqual([])
+})
