@@ -67,6 +67,7 @@ Limits. There only the fence protects: pass \`HOLDFAST_FENCE\` on to a [guard](g
 - A grandchild that calls \`setsid\` is not reached. On a terminal no grandchild is, so what the command has started may go on after a loss.
 - A command that takes other rights, such as \`sudo\`, cannot be signalled. \`holdfast\` says so, and waits for it. Call \`sudo holdfast run … -- command\`.
 - A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody.
+- A SIGKILL of \`holdfast\` in the very moment in which it starts the command may come before the watchdog knows the command.
 - As the first process of a container \`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
 
 \`npx\` stands between a signal and \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after a

@@ -73,6 +73,8 @@ export function shell(script: string): readonly string[] {
 export const LOUD = 'echo "pid $$" >>"$TRACE"'
 /** So that a trap is run at once. */
 export const FOREVER = 'while :; do sleep 0.02; done'
+/** A script that runs until a signal, and writes when SIGUSR1 was passed on to it: holdfast has finished starting it by then. */
+export const PASSED = `trap 'echo passed >>"$TRACE"' USR1; ${LOUD}; ${FOREVER}`
 
 /** An engine of its own on a file, and a trace, as environment of a command; and clients, closed when the test is over. */
 export function newRig() {

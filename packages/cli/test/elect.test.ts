@@ -184,7 +184,7 @@ describe('a schedule', () => {
   test.each(['skip', 'rerun'])(
     '--policy %s decides whether a tick that was killed starts again',
     async (policy) => {
-      const script = `echo "$HOLDFAST_TICK" >>"$TRACE"; mkdir "$TRACE.first" 2>/dev/null && exec sleep 600; exit 0`
+      const script = `echo "$HOLDFAST_TICK" >>"$TRACE"; mkdir "$TRACE.first" 2>/dev/null && while [ -e "$TRACE" ]; do sleep 0.02; done; exit 0`
       const flags = ['--cron', '* * * * * *', '--ttl', '900ms', '--policy', policy, ...shell(script)]
       const killed = start(['schedule', 'x', ...flags], { env })
       await waitFor('a tick', async () => trace.lines[0] ?? null)

@@ -13,6 +13,7 @@ import {
   newKey,
   newRig,
   onTerminal,
+  PASSED,
   run,
   shell,
   start,
@@ -204,17 +205,21 @@ describe('signals', () => {
   })
 
   test('T57 SIGKILL of holdfast ends the command and its children', async () => {
-    const script = `sh -c 'echo "grandchild $$" >>"$TRACE"; sleep 600' & ${LOUD}; sleep 600`
-    const running = start(['run', 'x', ...shell(script)], { env })
+    const grandchild = `trap '' USR1; sh -c 'echo "grandchild $$" >>"$TRACE"; sleep 600' &`
+    const running = start(['run', 'x', ...shell(`${grandchild} ${PASSED}`)], { env })
     const pids = [await trace.pid('pid'), await trace.pid('grandchild')]
+    running.kill('SIGUSR1')
+    await trace.has('passed')
     expect(pids.map(isRunning)).toEqual([true, true])
     running.kill('SIGKILL')
     for (const pid of pids) await gone(pid)
   })
 
   test('T57 so does SIGKILL of the whole group of holdfast', async () => {
-    const running = start(['run', 'x', ...shell(`${LOUD}; exec sleep 600`)], { env, through: ['setsid'] })
+    const running = start(['run', 'x', ...shell(PASSED)], { env, through: ['setsid'] })
     const pid = await trace.pid('pid')
+    running.kill('SIGUSR1')
+    await trace.has('passed')
     process.kill(-(running.process.pid ?? 0), 'SIGKILL')
     await gone(pid)
   })
@@ -238,7 +243,7 @@ describe('a lease that is lost', () => {
     expect(await client.forceRelease('x', { id: holder?.id ?? '', reason: 'host is gone' })).toBe(1)
     const { code, stderr } = await running.ended
     expect(code).toBe(79)
-    expect(stderr).toMatch(/^holdfast: .*host is gone.*the command is stopped\.\n$/)
+    expect(stderr).toMatch(/^holdfast: .*host is gone.*[^.]; the command is stopped\.\n$/)
     for (const pid of pids) await gone(pid)
   })
 
@@ -354,9 +359,12 @@ describe('places to run in', () => {
   })
 
   test('on a terminal SIGKILL of holdfast ends the command', async () => {
-    const command = `${holdfast} run x -- sh -c 'echo "parent $PPID" >>"$TRACE"; echo "pid $$" >>"$TRACE"; exec sleep 600'`
+    const script = `echo "parent $PPID" >>"$TRACE"; ${PASSED}`
+    const command = `${holdfast} run x -- sh -c '${script.replaceAll("'", `'"'"'`)}'`
     start([], { env, through: onTerminal(command), input: true })
     const [parent, pid] = [await trace.pid('parent'), await trace.pid('pid')]
+    process.kill(parent, 'SIGUSR1')
+    await trace.has('passed')
     process.kill(parent, 'SIGKILL')
     await gone(pid)
   })
