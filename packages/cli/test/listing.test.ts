@@ -108,7 +108,8 @@ test.runIf(wanted('redis'))(
   async () => {
     await using server = await startRedis()
     await using client = await openLocker(server.url)
-    const names = Array.from({ length: 300 }, (_, index) => `n/${1_000 + index}`)
+    // More than a page.
+    const names = Array.from({ length: 1_100 }, (_, index) => `n/${10_000 + index}`)
     await Promise.all(names.map((name) => client.acquire(name)))
     const { stdout } = await run(['ls', 'n/', '--url', server.url])
     expect(parsed(stdout).map(({ name }) => name)).toEqual(names)

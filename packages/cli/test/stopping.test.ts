@@ -1,6 +1,6 @@
 /** The end of a command under a lease that ends before it, and what must not get in its way. */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, closeSync, constants, copyFileSync, openSync, readSync, writeFileSync } from 'node:fs'
+import { chmodSync, closeSync, constants, copyFileSync, openSync, readSync } from 'node:fs'
 import { join } from 'node:path'
 import { startProxy } from 'holdfast-lab/faults'
 import { startRedis, waitFor, wanted } from 'holdfast-lab/servers'
@@ -65,19 +65,6 @@ test.runIf(wanted('redis'))(
     expect(await (await locker(server.url)).inspect('x')).toBeNull()
   },
 )
-
-test.runIf(wanted('redis'))('an engine that is away does not keep a command that has ended', async () => {
-  await using server = await startRedis()
-  await using proxy = await startProxy({ host: '127.0.0.1', port: server.port })
-  const script = `${LOUD}; while [ ! -e "$TRACE.end" ]; do sleep 0.02; done; exit 4`
-  // Closing waits for as long as this, and the test does not.
-  const flags = ['--url', `redis://127.0.0.1:${proxy.port}`, '--ttl', '20m']
-  const running = start(['run', 'x', ...flags, ...shell(script)], { env })
-  await trace.pid('pid')
-  proxy.blackhole()
-  writeFileSync(`${trace.path}.end`, '')
-  expect((await running.ended).code).toBe(4)
-})
 
 test('a reader of stderr that has gone ends neither the command nor its stopping', async () => {
   // The shell itself tells of children that a signal ended.
