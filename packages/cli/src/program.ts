@@ -1,7 +1,7 @@
 /** The commands with their flags and examples. Help and `docs/cli.md` are made from this. */
 import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { durationMs } from './durations.ts'
-import { EXIT, Exit } from './exits.ts'
+import { EXIT, Exit, usageError } from './exits.ts'
 
 export interface ProgramHooks {
   readonly version: string
@@ -85,7 +85,7 @@ interface Definition {
 
 const NAME = ['name', 'what is locked, such as nightly-report or account/42'] as const
 const PREFIX = ['[prefix]', 'the names that start with it; default all'] as const
-const COMMAND = ['command...', 'the command and its arguments, after --'] as const
+const COMMAND = ['command...', 'the command and its arguments; always after --'] as const
 
 const definitions: readonly Definition[] = [
   {
@@ -230,7 +230,8 @@ const definitions: readonly Definition[] = [
     name: 'fence-proxy',
     summary: 'keep stale holders from a service that cannot be changed',
     description:
-      'Forwards a request if its fence is not older than those before (docs/guards.md). Nobody may reach the service past it.',
+      'Forwards a request if its fence is not older than those before (docs/guards/proxy.md). Nobody may reach the service past ' +
+      'it. A path with a semicolon in a segment of --name is refused.',
     arguments: [['target', 'the service, such as http://127.0.0.1:9000']],
     options: [
       ['--marks <file>', 'where the highest tokens are kept', needed],
@@ -299,8 +300,15 @@ function commandOf(definition: Definition, exitWith: ProgramHooks['exitWith']): 
   for (const [flags, what, set = (option: Option) => option] of options)
     command.addOption(set(new Option(flags, what)))
   command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  ${example}`).join('\n')}`)
-  // The command itself comes last, after the options.
-  return command.action(async (...given) => exitWith(await act(...given.slice(0, -1))))
+  const takesCommand = definition.arguments.includes(COMMAND)
+  if (takesCommand) command.usage(command.usage().replace('<command...>', '-- <command...>'))
+  return command.action(async (...given) => {
+    // Else an option that is meant for the command, such as --url, would be ours.
+    if (takesCommand && process.argv.at(-given[1].length - 1) !== '--')
+      throw usageError(`Write -- in front of the command: holdfast ${name} <name> -- <command>.`)
+    // The command itself comes last, after the options.
+    exitWith(await act(...given.slice(0, -1)))
+  })
 }
 
 /** Bad usage is one sentence and one code. */
