@@ -29,7 +29,7 @@
  */
 import { checkKnownOptions } from '../base/options.ts'
 import type { Fencing, Lease, Locker } from '../base/types.ts'
-import { checkNeeds } from './needs.ts'
+import { checkNeeds, fencingUnless } from './needs.ts'
 import { Membership } from './partitions/membership.ts'
 
 /**
@@ -115,8 +115,7 @@ export async function partitions<F extends Fencing>(
   options: PartitionsOptions<F>,
 ): Promise<Partitions<F>> {
   checkKnownOptions('options', options ?? null, known)
-  const needs = options.allowUnfenced === true ? (['shared'] as const) : (['fencing', 'shared'] as const)
-  checkNeeds('partitions', locker, needs)
+  checkNeeds('partitions', locker, [...fencingUnless(options.allowUnfenced), 'shared'])
   const membership = new Membership(locker, options)
   await membership.open()
   return membership

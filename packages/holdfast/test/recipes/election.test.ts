@@ -598,6 +598,23 @@ test('wrong arguments are refused', async () => {
   expect(await vote.leader()).toBeNull()
 })
 
+test('an unfenced locker must be asked for', async () => {
+  await using world = await inMemory()
+  const { one } = world
+  const info = { ...one.info, fencing: 'unfenced' as const, name: 'redis' }
+  const unfenced = Object.assign(Object.create(one), { info, fencing: 'unfenced' }) as Locker<'unfenced'>
+  // @ts-expect-error an unfenced locker must be asked for
+  expect(() => election(unfenced, NAME)).toThrow(
+    expect.objectContaining({
+      code: 'UNSUPPORTED',
+      message: expect.stringMatching(/redis with \?fencing=clock-backed.* Or pass allowUnfenced: true/),
+    }),
+  )
+  await (await election(unfenced, NAME, { allowUnfenced: true }).campaign()).resign()
+  for (const allowUnfenced of ['true', 1, null])
+    expect(() => election(one, NAME, { allowUnfenced } as never)).toThrow(expect.objectContaining(wrong))
+})
+
 test('a backend without a data cell is refused at the start', async () => {
   await using world = await inMemory()
   const info = { ...world.one.info, name: 'redlock', data: false }
