@@ -2,6 +2,7 @@ import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import { isHoldfastError } from '../../src/base/errors.ts'
 import { onEvent } from '../../src/base/events.ts'
+import { overriding } from '../../src/base/overriding.ts'
 import type { Locker } from '../../src/base/types.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { MemoryResource, memoryGuard } from '../../src/guards/memory.ts'
@@ -381,6 +382,20 @@ test('a locker that is closed in a pause between two terms ends serve', async ()
   await ended
 })
 
+test('while the locker drains, the leader goes on, and the next campaign is refused', async () => {
+  await using world = await inMemory()
+  const leader = new Candidate(world.one)
+  await world.clock.settle()
+  const closed = world.one.close({ drainMs: 60_000 })
+  await world.clock.advance(3 * world.ttlMs)
+  const { lease, signal } = leader.last.term
+  expect([lease.state, signal.aborted, leader.isServing]).toEqual(['held', false, true])
+  leader.end()
+  await world.clock.advance(1_000)
+  expect(await leader.served).toMatchObject({ code: 'CLOSED' })
+  await closed
+})
+
 test('a signal that is aborted already begins nothing; one that aborts in the moment of the grant runs no term', async () => {
   await using world = await inMemory()
   const vote = election(world.one, NAME)
@@ -602,7 +617,7 @@ test('an unfenced locker must be asked for', async () => {
   await using world = await inMemory()
   const { one } = world
   const info = { ...one.info, fencing: 'unfenced' as const, name: 'redis' }
-  const unfenced = Object.assign(Object.create(one), { info, fencing: 'unfenced' }) as Locker<'unfenced'>
+  const unfenced = overriding(one as unknown as Locker<'unfenced'>, { info, fencing: 'unfenced' })
   // @ts-expect-error an unfenced locker must be asked for
   expect(() => election(unfenced, NAME)).toThrow(
     expect.objectContaining({
