@@ -389,11 +389,12 @@ test('while the locker drains, the leader goes on, and the next campaign is refu
   const closed = world.one.close({ drainMs: 60_000 })
   await world.clock.advance(3 * world.ttlMs)
   const { lease, signal } = leader.last.term
-  expect([lease.state, signal.aborted, leader.isServing]).toEqual(['held', false, true])
+  const seen = [lease.state, signal.aborted, leader.isServing]
   leader.end()
   await world.clock.advance(1_000)
-  expect(await leader.served).toMatchObject({ code: 'CLOSED' })
   await closed
+  expect(seen).toEqual(['held', false, true])
+  expect(await leader.served).toMatchObject({ code: 'CLOSED' })
 })
 
 test('a signal that is aborted already begins nothing; one that aborts in the moment of the grant runs no term', async () => {
