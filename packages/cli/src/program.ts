@@ -56,6 +56,7 @@ const engineFlags: readonly Flag[] = [
   verbose,
 ]
 const lookFlags = [json, ...engineFlags]
+const allowUnfenced: Flag = ['--allow-unfenced', 'allow an engine without fencing tokens']
 const note: Flag = ['--note <text>', 'shown to operators; default the file of the command']
 const holdFlags: readonly Flag[] = [
   ['--ttl <time>', 'how long the name stays taken when this machine dies; default 15s', read(duration)],
@@ -120,7 +121,12 @@ const definitions: readonly Definition[] = [
       'Campaigns, runs the command while it leads, stops it before leadership is given up, and campaigns again after a loss. Ends ' +
       'when the command ends by itself.',
     arguments: [NAME, COMMAND],
-    options: [['--value <text>', 'what `holdfast leader` shows, such as an address'], note, ...holdFlags],
+    options: [
+      ['--value <text>', 'what `holdfast leader` shows, such as an address'],
+      allowUnfenced,
+      note,
+      ...holdFlags,
+    ],
     examples: ['holdfast elect planner --value "$HOSTNAME:8080" -- ./planner'],
     act: async (name, command, options) => (await import('./elect.ts')).elect(name, command, options),
   },
@@ -147,7 +153,7 @@ const definitions: readonly Definition[] = [
         'skip: no tick starts twice; rerun: a tick starts again until it has ended',
         (option) => oneOf('skip', 'rerun')(option).default('skip'),
       ],
-      ['--allow-unfenced', 'allow an engine without fencing tokens'],
+      allowUnfenced,
       ...holdFlags,
     ],
     examples: ["holdfast schedule report --cron '0 3 * * *' --tz Europe/Berlin -- ./report.sh"],

@@ -94,7 +94,12 @@ describe('an election', () => {
       await using client = await openLocker(server.url)
       const held = await client.acquire('x')
       const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
-      const flags = ['--url', `redis://127.0.0.1:${proxy.port}`, '--value', 'a:1']
+      const url = ['--url', `redis://127.0.0.1:${proxy.port}`]
+      const flags = [...url, '--allow-unfenced', '--value', 'a:1']
+      expect(await run(['elect', 'x', ...url, '--', 'true'])).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(/^holdfast: An election cannot run on redis.*allowUnfenced/),
+      })
       const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
       const state = async () => await client.inspect('x')
       await waitFor('it campaigns', async () => (await state())?.waiters.length === 1 || null)

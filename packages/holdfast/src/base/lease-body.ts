@@ -29,7 +29,7 @@ export async function settle(body: () => unknown): Promise<BodyOutcome> {
 export const bodyRuns = Symbol('a body runs')
 
 /** Needs of `withLeases`; a wrapper of a locker is one, too. */
-interface LeasesLocker<S> {
+export interface LeasesLocker<S> {
   acquireAll(names: readonly string[], options?: AcquireOptions): Promise<S>
   readonly [bodyRuns]?: (finished: Promise<void>) => void
 }

@@ -265,6 +265,22 @@ describe('the watch', () => {
     expect(pairs(told[1]?.orders)).toEqual(['e → f', 'f → e'])
   })
 
+  test('the body of withLeases is a task, which holds all of its names', async () => {
+    const locker = watchLockOrder(plain)
+    await locker.withLeases(['b', 'a'], async ({ leases }) => {
+      expect(leases).toHaveLength(2)
+      await using more = await locker.acquire('c')
+      expect(more.state).toBe('held')
+    })
+    await nested(locker, ['c', 'a'])
+    expect(pairs(told[0]?.orders)).toEqual(['a → c', 'c → a'])
+    for (const { heldAt, askedAt } of told[0]?.orders ?? [])
+      for (const site of [heldAt, askedAt]) expect(site).toContain('lock-order.test.ts')
+    await locker.withLease('x', () => locker.withLeases(['y', 'z'], () => {}))
+    await nested(locker, ['z', 'x'])
+    expect(pairs(told[1]?.orders)).toEqual(['x → z', 'z → x'])
+  })
+
   test('permits count, and a call that does not wait closes no cycle but holds', async () => {
     const locker = watchLockOrder(plain)
     await locker.withLease('a', async () => {
@@ -327,6 +343,8 @@ describe('the watch', () => {
     await expect(locker.acquireAll(null as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.acquireAll(['a', 'a'])).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.withLease('a', 5 as never)).rejects.toThrow(/body must be a function/)
+    await expect(locker.withLeases(['a'], 5 as never)).rejects.toThrow(/body must be a function/)
+    await expect(locker.withLeases(['a', 'a'], () => {})).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.acquirePermits('a', undefined as never)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
     })
