@@ -157,6 +157,24 @@ describe.runIf(wanted('postgres'))('waiters of postgres-advisory', () => {
     },
   )
 
+  test('G9 the session that freed a key gives others a head start: its own notification does not tell its waiters', async () => {
+    const clock = createFakeClock()
+    const here = await rig.backend({ namespace: 'start', clock })
+    const session = () => here.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'test' }, call())
+    const [own, mate, other] = [await session(), await session(), await open('start')]
+    const one = namingGrants(own)
+    const asked = [request('x'), request('y')] as const
+    for (const each of asked) await one.tryAcquire(each, call())
+    const hints = [waiting(own, 'x'), waiting(mate, 'y'), waiting(other, 'x')] as const
+    const counts = () => hints.map(({ count }) => count)
+    await expect.poll(counts).toEqual([1, 1, 1])
+    for (const each of asked) await one.release(each, { keepForMs: 0 }, call())
+    // The mate hears of the second key by the connection that has brought the notification of the first.
+    await expect.poll(counts).toEqual([1, 2, 2])
+    await clock.advance(5)
+    expect(counts()).toEqual([2, 2, 2])
+  })
+
   test('a hint leaves nothing behind: locks of waiters go with the session, and a release without waiters notifies nobody', async () => {
     const [one, other] = [namingGrants(await open('left')), await open('left')]
     const asked = request('x')
