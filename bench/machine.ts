@@ -1,4 +1,4 @@
-/** Where the figures come from: without it they say nothing to anybody else. */
+/** Where the figures come from, and how to make them again: without it they say nothing to anybody else. */
 import { statfsSync } from 'node:fs'
 import { availableParallelism, cpus, totalmem } from 'node:os'
 
@@ -11,6 +11,8 @@ export interface Machine {
   readonly node: string
   readonly sqlite: string
   readonly date: string
+  /** The command that printed the figures. */
+  readonly command: string
 }
 
 /** File systems by the numbers of Linux. Forcing data to disk costs nothing on some of these. */
@@ -34,13 +36,14 @@ export function describeMachine(folder: string): Machine {
     node: process.version,
     sqlite: process.versions.sqlite ?? 'none',
     date: new Date().toISOString().slice(0, 10),
+    command: ['npm run bench --', ...process.argv.slice(2).filter((word) => word !== '--save')].join(' '),
   }
 }
 
 export function machineInWords(machine: Machine): string {
-  const { cpu, cores, memoryGiB, platform, fileSystem, node, sqlite, date } = machine
+  const { cpu, cores, memoryGiB, platform, fileSystem, node, sqlite, date, command } = machine
   return (
     `${cpu}, ${cores} cores, ${memoryGiB} GiB, ${platform}, files on ${fileSystem}, ` +
-    `Node ${node} with SQLite ${sqlite}, ${date}`
+    `Node ${node} with SQLite ${sqlite}, ${date}: ${command}`
   )
 }

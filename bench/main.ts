@@ -60,9 +60,9 @@ async function compareWithOthers(options: Options): Promise<void> {
       const subject = backend.subject(await backend.place('bench'))
       const effort = { rounds, seconds: seconds ?? subject.seconds ?? usualSeconds }
       const remarks = [...backend.remarks, ...(subject.remarks ?? [])]
-      // Saved beside the results without a network.
-      const called = rttMs === undefined ? name : `${name}-rtt-${rttMs}`
-      subjects.push(await runSubject(called, { ...subject, remarks }, folder, effort, showProgress))
+      subjects.push(
+        await runSubject(called(name, rttMs), { ...subject, remarks }, folder, effort, showProgress),
+      )
     } finally {
       await backend.stop()
     }
@@ -119,7 +119,7 @@ async function measureCost(options: Options): Promise<void> {
   console.log(json ? JSON.stringify(report, null, 2) : costInWords(report))
   for (const result of save ? results : []) {
     const own: CostReport = { machine, results: [result] }
-    saveAs(`cost-${result.name}`, costAsMarkdown(own), own)
+    saveAs(called(`cost-${result.name}`, rttMs), costAsMarkdown(own), own)
   }
   if (report.verdict !== undefined) process.exitCode = exitCodes[report.verdict]
 }
@@ -155,6 +155,11 @@ function saveEach({ subjects, machine }: Report): void {
     const own: Report = { machine, subjects: [subject] }
     saveAs(subject.name, reportAsMarkdown(own), own, chartOf(subject, machine))
   }
+}
+
+/** Results with a network are saved beside those without. */
+function called(name: string, rttMs: number | undefined): string {
+  return rttMs === undefined ? name : `${name}-rtt-${rttMs}`
 }
 
 function saveAs(name: string, markdown: string, report: object, chart?: string): void {

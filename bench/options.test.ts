@@ -60,6 +60,8 @@ test('cost measures all engines when none is named, also against a commit, and m
   expect(read('cost', 'redis', '--profile')).toMatchObject({ profile: true })
   expect(() => read('redis', '--profile')).toThrow('--profile is for cost')
   expect(() => read('redis', 'cost')).toThrow('cost comes first')
+  // What is saved is a whole table.
+  expect(() => read('cost', 'redis', '--only', 'fenced', '--save')).toThrow('--save is for all settings')
 })
 
 test('what is not understood is refused', () => {

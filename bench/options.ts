@@ -109,6 +109,7 @@ export function readOptions(args: readonly string[], available: readonly string[
   if (against === undefined && only !== undefined && !recipes && !cost)
     throw new Error('--only is for --against, for cost and for recipes.')
   if (profile && !cost) throw new Error('--profile is for cost.')
+  if (only !== undefined && save) throw new Error('--save is for all settings, and --only chooses some.')
   if (against !== undefined && save) throw new Error('--save is not for --against: print --json to a file.')
   if (growth || recipes) {
     const options = ['against', 'rtt', 'rounds', ...(recipes ? (['seconds', 'sizes'] as const) : [])] as const

@@ -82,6 +82,7 @@ test('a load that ended early says why, and shows what was reached', () => {
     node: '',
     sqlite: '',
     date: '',
+    command: '',
   }
   const report = { machine, growth: [growth] }
   expect(growthInWords(report)).toMatch(/names +10 +1,000 +growth\n +inspect \*, ms +1\.00 +30\.0 +30\n/)
