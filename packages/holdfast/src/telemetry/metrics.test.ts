@@ -128,7 +128,7 @@ describe('the numbers', () => {
     warn({ ...about, code: 'HOLDFAST_REDIS_CLOCK', warning: 'w' })
     emit('idempotent', { name: 'x', outcome: 'done', tookMs: 1 })
     emit('optimistic', { outcome: 'conflict', attempts: 4 })
-    emit('job', { name: 'x', outcome: 'dead', starts: 5 })
+    emit('job', { name: 'x', outcome: 'set-aside', starts: 5 })
     emit('tick', { ...about, outcome: 'ran', tick: null, lateByMs: 1, tookMs: 1 })
     emit('leadership', { ...about, id: 'l', phase: 'began', reason: null })
     const scraped = await outputs.scraped()
