@@ -9,7 +9,7 @@ export { type Span, type TraceOptions, type Tracer, traceLocker } from './spans.
 
 interface Described {
   readonly description: string
-  readonly unit: string
+  readonly unit?: string
   readonly advice?: { explicitBucketBoundaries: number[] }
 }
 type Observe = (result: { observe(value: number, labels: Labels): void }) => void
@@ -23,6 +23,9 @@ export interface Meter {
     options: Described,
   ): { addCallback(observe: Observe): void; removeCallback(observe: Observe): void }
 }
+
+/** A gauge whose unit is `1` is a ratio for Prometheus. An annotation leaves the name as it is. */
+const gaugeUnits: Readonly<Record<string, string>> = { held: '{lease}', waiting: '{call}', leader: '{term}' }
 
 const inUse = new WeakSet<Meter>()
 
@@ -42,12 +45,12 @@ export function otelMetrics(meter: Meter, options: MetricsOptions = {}): Telemet
       const observe: Observe = (result) => {
         for (const [labels, value] of read()) result.observe(value, labels)
       }
-      const gauge = meter.createObservableGauge(name, { description, unit: '1' })
+      const gauge = meter.createObservableGauge(name, { description, unit: gaugeUnits[short] ?? '' })
       gauge.addCallback(observe)
       return { recorderOf: () => ignore, remove: () => gauge.removeCallback(observe) }
     }
     if (kind === 'counter') {
-      const counter = meter.createCounter(name, { description, unit: '1' })
+      const counter = meter.createCounter(name, { description })
       return { recorderOf: (labels) => (by) => counter.add(by, labels), remove: ignore }
     }
     const advice = { explicitBucketBoundaries: buckets }
