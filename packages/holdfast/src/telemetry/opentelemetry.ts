@@ -27,7 +27,7 @@ export interface Meter {
 /** A gauge whose unit is `1` is a ratio for Prometheus. An annotation leaves the name as it is. */
 const gaugeUnits: Readonly<Record<string, string>> = { held: '{lease}', waiting: '{call}', leader: '{term}' }
 
-const inUse = new WeakSet<Meter>()
+const inUse = new WeakMap<Meter, Telemetry>()
 
 /** Counts with a meter what happens to all lockers and guards of this process, from now on. */
 export function otelMetrics(meter: Meter, options: MetricsOptions = {}): Telemetry {
@@ -57,11 +57,11 @@ export function otelMetrics(meter: Meter, options: MetricsOptions = {}): Telemet
     const histogram = meter.createHistogram(name, { description, unit: 's', advice })
     return { recorderOf: (labels) => (value) => histogram.record(value, labels), remove: ignore }
   })
-  inUse.add(meter)
+  inUse.set(meter, telemetry)
   return {
     stop() {
       telemetry.stop()
-      inUse.delete(meter)
+      if (inUse.get(meter) === telemetry) inUse.delete(meter)
     },
   }
 }
