@@ -74,18 +74,6 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       throw error
     }
   }
-  const underHold = <H extends Held, T>(
-    name: string | readonly string[],
-    asked: Asked,
-    held: H,
-    leases: readonly Lease[],
-    body: Body<H, T>,
-  ): Promise<T> => {
-    const attributes = { ...about(name, asked), ...tokenOf(held) }
-    return tracer.startActiveSpan('holdfast hold', { attributes }, (span) =>
-      underSpan(span, held, leases, body),
-    )
-  }
   const traced: Locker = overriding<Locker>(locker, {
     async withLeases<T>(
       names: readonly string[],
@@ -94,7 +82,7 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
     ) {
       const { options: asked, body } = readBody(optionsOrBody, maybeBody)
       return withLeases<LeaseSet, T>(traced, names, asked, (set) =>
-        underHold(names, asked, set, set.leases, body),
+        underSpan(tracer, about(names, asked), set, set.leases, body),
       )
     },
     acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
@@ -116,7 +104,7 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
         return await locker.withLease(name, asked, (lease) => {
           hasBegun = true
           answered(wait, lease)
-          return underHold(name, asked, lease, [lease], body)
+          return underSpan(tracer, about(name, asked), lease, [lease], body)
         })
       } catch (error) {
         if (!hasBegun) refused(wait, error, asked?.signal)
@@ -153,28 +141,32 @@ function tellJeopardy(leases: readonly Lease[], span: Span): () => void {
   }
 }
 
-async function underSpan<H extends Held, T>(
-  span: Span,
+function underSpan<H extends Held, T>(
+  tracer: Tracer,
+  about: Attributes,
   held: H,
   leases: readonly Lease[],
   body: Body<H, T>,
 ): Promise<T> {
-  const untie = onAborted(held.signal, ({ reason: { reason } }) =>
-    fail(span, reason, `lease lost: ${reason}`),
-  )
-  const untell = tellJeopardy(leases, span)
-  try {
-    return await body(held)
-  } catch (error) {
-    if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
-    throw error
-  } finally {
-    // A lease judges itself when it is asked, and so the loss is told before the end.
-    for (const { state } of leases) void state
-    untie()
-    untell()
-    span.end()
-  }
+  const attributes = { ...about, ...tokenOf(held) }
+  return tracer.startActiveSpan('holdfast hold', { attributes }, async (span) => {
+    const untie = onAborted(held.signal, ({ reason: { reason } }) =>
+      fail(span, reason, `lease lost: ${reason}`),
+    )
+    const untell = tellJeopardy(leases, span)
+    try {
+      return await body(held)
+    } catch (error) {
+      if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
+      throw error
+    } finally {
+      // A lease judges itself when it is asked, and so the loss is told before the end.
+      for (const { state } of leases) void state
+      untie()
+      untell()
+      span.end()
+    }
+  })
 }
 
 const tokenOf = ({ fence }: { readonly fence?: Fence }): Attributes =>
