@@ -142,6 +142,12 @@ describe('package', () => {
     expect(files.filter((path) => /\.test(-d)?\./.test(path))).toEqual([])
   })
 
+  test('the library contains the board, the alerts and their runbook', () => {
+    const names = ['README.md', 'alerts.yml', 'grafana.json', 'runbook.md']
+    const packed = packedAs(libraryPath).files.filter((path) => path.startsWith('docs/telemetry/'))
+    expect(packed.sort()).toEqual(names.map((name) => `docs/telemetry/${name}`))
+  })
+
   test('the library has few files', () => {
     expect(packedAs(libraryPath).files.length).toBeLessThanOrEqual(MOST_FILES)
   })

@@ -125,10 +125,10 @@ export interface HoldfastEvents {
     readonly tookMs: number
   }
   optimistic: { readonly outcome: 'updated' | 'conflict'; readonly attempts: number }
-  /** A worker has ended a job; `name` is its queue. `dead`: it was its last start, and the job is set aside. */
+  /** A worker has ended a job; `name` is its queue. `set-aside`: it was its last start. */
   job: {
     readonly name: string
-    readonly outcome: 'done' | 'retried' | 'dead'
+    readonly outcome: 'done' | 'retried' | 'set-aside'
     readonly starts: number
   }
   /** A schedule's start of a tick has ended here, or none was started. `tick`: its scheduled time, null if none was started. */

@@ -81,7 +81,7 @@ test('levels: what may cost data is an error, what an operator should see a warn
   assert.equal(levelOf('failed', { final: false, outcome: 'failed' }), 'debug')
   assert.equal(levelOf('failed', { final: true, outcome: 'cancelled' }), 'debug')
   assert.equal(levelOf('job', { outcome: 'done' }), 'info')
-  assert.equal(levelOf('job', { outcome: 'dead' }), 'warn')
+  assert.equal(levelOf('job', { outcome: 'set-aside' }), 'warn')
   assert.equal(levelOf('tick', { outcome: 'ran' }), 'info')
   assert.equal(levelOf('tick', { outcome: 'set-aside' }), 'warn')
   assert.ok(lines.every(([, line]) => typeof line.message === 'string' && !('msg' in line)))
