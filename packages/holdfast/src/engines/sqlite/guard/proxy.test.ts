@@ -244,6 +244,40 @@ describe('fencingProxy', () => {
     assert.equal(newer.status, 200)
   })
 
+  test('T95 an answer is read to its end, although its client has left after the first part', async () => {
+    await using proxy = await start({ clock: createFakeClock() })
+    serve = (_incoming, outgoing) => outgoing.end('x'.repeat(20_000_000))
+    const left = request(`${proxy.url}/stock/42`, { headers: { 'holdfast-fence': signedText(5n) } }).end()
+    const [answer] = (await once(left, 'response')) as [IncomingMessage]
+    await once(answer, 'data')
+    left.destroy()
+    serve = echo
+    assert.equal((await put(proxy, 6n)).status, 200)
+  })
+
+  test('T95 an answer that arrived while the proxy was blocked is read before its request is late', async () => {
+    let fire: (() => void) | undefined
+    const setTimer = (_delayMs: number, late: () => void) => {
+      fire = late
+      return { cancel: () => (fire = undefined) }
+    }
+    await using proxy = await start({ clock: { ...createFakeClock(), setTimer } })
+    const arrived = nextRequest()
+    const asked = put(proxy, 5n)
+    const outgoing = await arrived
+    // In the phase of timers, as after a pause: what was answered is on the socket, and is read after the timers.
+    await new Promise<void>((resolve) =>
+      setTimeout(() => {
+        outgoing.end('done')
+        fire?.()
+        resolve()
+      }, 1),
+    )
+    assert.equal((await asked).status, 200)
+    serve = echo
+    assert.equal((await put(proxy, 6n)).status, 200)
+  })
+
   test('reads: without a fence only if they are open; with one they raise the mark and are not cached', async () => {
     await using strict = await start()
     assert.equal((await fetch(`${strict.url}/stock/42`)).status, 428)

@@ -6,7 +6,7 @@ import {
   type ServerResponse,
 } from 'node:http'
 import { request as requestHttps } from 'node:https'
-import type { Clock } from '../../../../base/clock.ts'
+import { type Clock, judgeLate } from '../../../../base/clock.ts'
 import { type Problem, problem, sendNode } from '../../../../base/http.ts'
 import { FENCE_HEADER, TOKEN_HEADER } from '../../../../guards/http/read-fence.ts'
 import type { Ending } from './gate.ts'
@@ -95,7 +95,7 @@ export function forward(
       }
       resolve(how)
     }
-    const timer = clock.setTimer(limitMs, () => end('unknown', late))
+    const timer = judgeLate(clock, limitMs, () => end('unknown', late))
     upstream.on('socket', (socket) =>
       socket.once(target.protocol === 'https:' ? 'secureConnect' : 'connect', () => (isConnected = true)),
     )
@@ -113,10 +113,10 @@ export function forward(
       answer.on('end', () => end('over'))
       answer.on('error', () => end('unknown', failed))
       answer.on('close', () => answer.complete || end('unknown', failed))
-      // The answer is read to its end, also if nobody wants it any more: it says that the request is over.
-      outgoing.on('close', () => answer.resume())
+      // The answer is read to its end, also if nobody wants it any more: it says that the request is over. `pipe` pauses it when the
+      // client leaves, so this listener comes after that of `pipe`.
       if (outgoing.destroyed) answer.resume()
-      else answer.pipe(outgoing)
+      else answer.pipe(outgoing).on('close', () => answer.resume())
     })
     incoming.on('error', () => end('unknown', failed))
     incoming.on('close', () => incoming.complete || end('unknown', failed))
