@@ -23,7 +23,7 @@ const target = createServer((incoming, outgoing) => serve(incoming, outgoing))
 const echo: typeof serve = async (incoming, outgoing) => {
   const chunks: Buffer[] = []
   for await (const chunk of incoming) chunks.push(chunk as Buffer)
-  outgoing.setHeader('set-cookie', ['a=1', 'b=2']).setHeader('x-answer', 'yes')
+  outgoing.setHeader('set-cookie', ['a=1', 'b=2']).setHeader('connection', 'x-back').setHeader('x-back', 'no')
   outgoing.end(
     JSON.stringify({ headers: incoming.headers, url: incoming.url, body: Buffer.concat(chunks).toString() }),
   )
@@ -74,7 +74,13 @@ function nextRequest(): Promise<ServerResponse> {
 describe('fencingProxy', () => {
   test('forwards body and headers of a current holder, without the fence and what is about the connection', async () => {
     await using proxy = await start()
-    const sent = { 'x-mine': 'yes', connection: 'keep-alive, x-hop', 'x-hop': 'no', te: 'trailers' }
+    const sent = {
+      'x-mine': 'yes',
+      connection: 'keep-alive, x-hop',
+      'x-hop': 'no',
+      te: 'trailers',
+      x_fencing_token: '9',
+    }
     const incoming = request(`${proxy.url}/stock/42?a=b`, {
       method: 'PUT',
       headers: { ...sent, 'holdfast-fence': signedText(5n) },
@@ -93,8 +99,9 @@ describe('fencingProxy', () => {
       [headers['x-fencing-token'], headers['transfer-encoding'], headers.connection],
       ['5', 'chunked', 'close'],
     )
-    for (const gone of ['holdfast-fence', 'x-hop', 'te']) assert.equal(headers[gone], undefined)
-    assert.deepEqual(answer.headers['set-cookie'], ['a=1', 'b=2'])
+    for (const gone of ['holdfast-fence', 'x-hop', 'te', 'x_fencing_token'])
+      assert.equal(headers[gone], undefined)
+    assert.deepEqual([answer.headers['set-cookie'], answer.headers['x-back']], [['a=1', 'b=2'], undefined])
   })
 
   test('refuses what is stale, forged, for another name, missing, or ambiguous, and forwards nothing of it', async () => {
@@ -132,6 +139,22 @@ describe('fencingProxy', () => {
       }).end()
       const [{ statusCode }] = (await once(asked, 'response')) as [IncomingMessage]
       assert.equal(statusCode, 400, path)
+    }
+  })
+
+  test('a header that leads some services to another URL or method is refused, with a fence and without', async () => {
+    await using proxy = await start({ reads: 'open' })
+    serve = () => assert.fail('nothing of this may come here')
+    for (const header of [
+      'X-Original-URL',
+      'x_rewrite_url',
+      'X-HTTP-Method',
+      'X-HTTP-Method-Override',
+      'X-Method-Override',
+    ]) {
+      const headers = { [header]: '/stock/41' }
+      assert.deepEqual(await codeOf(await put(proxy, 6n, { headers })), [400, 'AMBIGUOUS_TARGET'], header)
+      assert.equal((await fetch(`${proxy.url}/stock/42`, { headers })).status, 400, header)
     }
   })
 
