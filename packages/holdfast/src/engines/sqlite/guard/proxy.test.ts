@@ -215,6 +215,17 @@ describe('fencingProxy', () => {
       assert.deepEqual(await codeOf(await put(lost, token)), [503, 'TARGET_UNREACHABLE'])
   })
 
+  test('a target that breaks off in the middle of its answer may have done it, and its client is cut off', async () => {
+    await using proxy = await start()
+    serve = (incoming, outgoing) => {
+      outgoing.setHeader('content-length', '100').write('half')
+      setTimeout(() => incoming.socket.destroy(), 1)
+    }
+    const cut = await put(proxy, 5n)
+    await assert.rejects(cut.text())
+    assert.deepEqual(await codeOf(await put(proxy, 6n)), [503, 'QUARANTINED'])
+  })
+
   test('an answer that is none does not end the proxy', async () => {
     const strange = createTcpServer((socket) => {
       socket
