@@ -183,6 +183,29 @@ describe('fencingProxy', () => {
     assert.deepEqual(order, ['newer'])
   })
 
+  test('a request whose client left while it waited is not forwarded', async () => {
+    await using proxy = await start()
+    const arrived = nextRequest()
+    const older = put(proxy, 5n)
+    const slow = await arrived
+    const tokens: unknown[] = []
+    serve = (incoming, outgoing) => {
+      tokens.push(incoming.headers['x-fencing-token'])
+      outgoing.end()
+    }
+    const gone = new AbortController()
+    const waiting = put(proxy, 6n, { signal: gone.signal })
+    // It has raised its mark as soon as the older one is refused.
+    while ((await put(proxy, 5n)).status !== 409) tokens.length = 0
+    gone.abort()
+    await assert.rejects(waiting)
+    for (let trip = 0; trip < 2; trip++) assert.equal((await put(proxy, 4n)).status, 409)
+    slow.end()
+    await older
+    assert.equal((await put(proxy, 7n)).status, 200)
+    assert.deepEqual(tokens, ['7'])
+  })
+
   test('a request without an answer is 504, and newer ones are 503 until limit and quarantine are over', async () => {
     const clock = createFakeClock()
     await using proxy = await start({ clock, limitMs: 1_000, quarantineMs: 9_000 })
