@@ -76,7 +76,7 @@ export interface WebLockManager<F extends Fencing = Fencing> {
 }
 
 export interface WebLocksOptions {
-  /** The TTL of every lock: if its process dies, the next one has it after that. Default: that of the locker. */
+  /** The TTL of every lock: if its process dies, the next one has it after that, with 10,000 after ten seconds. Default: that of the locker. */
   readonly ttlMs?: number
   /** Whether `steal` is allowed. Without it, a request with `steal` is rejected with `NotSupportedError`. Default false. */
   readonly allowSteal?: boolean

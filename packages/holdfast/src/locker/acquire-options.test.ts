@@ -112,9 +112,9 @@ describe('what is refused', () => {
   })
 
   test.each([
-    ['lockDelayMs', 'lockDelay', 'holdAtLeastMs'],
-    ['holdAtLeastMs', 'holdAtLeast', 'lockDelayMs'],
-  ] as const)('G12 %s where it cannot be enforced', (option, declared, other) => {
+    ['lockDelayMs', 'lockDelay', 'session', 'holdAtLeastMs'],
+    ['holdAtLeastMs', 'holdAtLeast', 'waiter', 'lockDelayMs'],
+  ] as const)('G12 %s where it cannot be enforced', (option, declared, enforcer, other) => {
     const nobody = infoWith({ [declared]: 'none', name: 'some-engine' })
     refused(
       () => lock({ [option]: 1 }, nobody),
@@ -124,7 +124,7 @@ describe('what is refused', () => {
     lock({ [option]: 0 }, nobody)
     lock({ [other]: 1 }, nobody)
     lock({ [option]: 1 }, infoWith({ [declared]: 'server' }))
-    lock({ [option]: 1 }, infoWith({ [declared]: 'waiter' }))
+    lock({ [option]: 1 }, infoWith({ [declared]: enforcer }))
   })
 
   test.each(['lockDelayMs', 'holdAtLeastMs'])('%s that is no time within a day', (option) => {

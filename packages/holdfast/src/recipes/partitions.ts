@@ -60,7 +60,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
   readonly onRevoked: (partition: number, reason: RevokeReason) => Promise<void> | void
   /** Failures of the callbacks, with the partition, and of the engine. Without it they are `warning` events. */
   readonly onError?: (error: unknown, partition?: number) => void
-  /** The TTL of all leases. A crashed member's partitions are free after it. Default: the locker's. */
+  /** The TTL of all leases. A crashed member's partitions are free after it: with 10,000 after ten seconds. Default: the locker's. */
   readonly ttlMs?: number
   /** Leaves, like `close`. */
   readonly signal?: AbortSignal

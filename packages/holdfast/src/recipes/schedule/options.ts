@@ -54,7 +54,10 @@ export interface TickOptions {
   readonly rerunAfterMs?: number
   /** The TTL of the lease. A dead runner is noticed after it: 30,000, after half a minute. */
   readonly ttlMs?: number
-  /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of the time between two ticks. Default 0. */
+  /**
+   * The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of
+   * the time between two ticks. Default 0.
+   */
   readonly holdAtLeastMs?: number
   /** Needed on a backend without fencing tokens: there nothing can refuse the writes of a runner that was paused. */
   readonly allowUnfenced?: boolean

@@ -42,11 +42,11 @@ import { type ClaimPath, type Keys, LAST_SEQUENCE, tokenOf } from './keys.ts'
 import {
   claimData,
   endedData,
-  type FoundClaim,
   foundClaim,
   parse,
   seenClaim,
   sessionData,
+  type ZooKeeperClaim,
 } from './records.ts'
 
 /** A session as its requests name it. `path`: of its node. */
@@ -73,7 +73,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #looks: Lane<string, Queue>
   readonly #leaderTime: LeaderTime
   /** Claims whose node this process has written or read. */
-  readonly #own = new TransientMap<string, FoundClaim>()
+  readonly #own = new TransientMap<string, ZooKeeperClaim>()
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
   /** When the session was prolonged last; null if it was never here. */
@@ -207,7 +207,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return this.#markAt(attempt, call)
   }
 
-  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+  async held(claim: GrantedClaim, call: Call): Promise<ZooKeeperClaim | undefined> {
     const own = this.#own.get(claim.attempt) ?? (await this.#locate(claim, call))
     return String(own?.token) === claim.grantId ? own : undefined
   }
@@ -350,7 +350,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return { kind: 'refused', name: await this.look(request, call) }
   }
 
-  async #queued(request: AcquireRequest, own: FoundClaim, call: Call): Promise<Joined<QueuedClaim>> {
+  async #queued(request: AcquireRequest, own: ZooKeeperClaim, call: Call): Promise<Joined<QueuedClaim>> {
     const name = await this.look(request, call)
     if (name.claim(request.attempt) === undefined) throw unavailable('its claim has gone already', 'unknown')
     const isOther = ({ order, mode }: QueuedClaim) =>
@@ -393,7 +393,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
   async #end(
-    own: FoundClaim,
+    own: ZooKeeperClaim,
     version: number | undefined,
     closing: readonly Part[],
     call: Call,
@@ -427,13 +427,13 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return held.filter(({ grantId }, index) => String(found[index]?.token) !== grantId)
   }
 
-  async #locate(claim: Claim, call: Call): Promise<FoundClaim | undefined> {
+  async #locate(claim: Claim, call: Call): Promise<ZooKeeperClaim | undefined> {
     const [path] = await this.#pathsOf(claim, call)
     return path === undefined ? undefined : this.#find(path, call)
   }
 
   /** Reads the node of an own claim. */
-  async #find(key: string, call: Call): Promise<FoundClaim | undefined> {
+  async #find(key: string, call: Call): Promise<ZooKeeperClaim | undefined> {
     const path = this.#keys.parseClaim(key)
     const reply = await this.#session.ask({ op: 'getData', path: key }, call)
     if (path === null || !reply.ok || reply.stat.ephemeralOwner !== this.#session.id) return undefined
@@ -487,7 +487,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return claimRecord(request, this.#ref.record, this.#connection.clock.wallMs())
   }
 
-  #has(own: FoundClaim): FoundClaim {
+  #has(own: ZooKeeperClaim): ZooKeeperClaim {
     this.#own.set(own.attempt, own)
     return own
   }
