@@ -30,6 +30,7 @@ export {
   type AboutAttempt,
   type AboutLease,
   type AboutName,
+  type AboutRequest,
   type EventKind,
   type HoldfastEvents,
   type LockOrder,

@@ -65,6 +65,7 @@ import { Acquiring, stopWith } from './acquiring.ts'
 import { callForCaller, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { leaseHandle, permitHandle } from './handle.ts'
+import type { LeaseRecord } from './lease.ts'
 import { shownState } from './name-state.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
 import { Sessions } from './sessions.ts'
@@ -156,12 +157,13 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     return record === null ? null : leaseHandle<F>(record, this.#context)
   }
 
-  async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
+  async acquire(name: string, options?: AcquireOptions): Promise<Lease<F>> {
+    return leaseHandle<F>(await this.#obtain(name, options), this.#context)
+  }
+
+  #obtain(name: string, options: AcquireOptions = {}): Promise<LeaseRecord> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, true)
-    return leaseHandle<F>(
-      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
-      this.#context,
-    )
+    return this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal)
   }
 
   async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
@@ -192,10 +194,10 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     maybeBody?: (lease: Lease<F>) => Promise<T> | T,
   ): Promise<T> {
     const { options, body } = readBody(optionsOrBody, maybeBody)
-    const lease = await this.acquire(name, options)
+    const record = await this.#obtain(name, options)
     // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
-    if (lease.state === 'lost') throw lease.signal.reason
-    const running = runWithLease(lease, body, this.info, options.mode)
+    if (record.state === 'lost') throw record.signal.reason
+    const running = runWithLease(record, leaseHandle<F>(record, this.#context), body)
     this[bodyRuns](running.finished)
     return running.outcome
   }
