@@ -166,10 +166,12 @@ export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 's
  * `declare module '../../../base/events.ts' { interface WarningCodes { HOLDFAST_ACME_CLOCK: true } }`.
  */
 export interface WarningCodes {
+  HOLDFAST_DROPPED: true
   HOLDFAST_HTTP: true
   HOLDFAST_PARTITIONS: true
   HOLDFAST_SCHEDULE: true
   HOLDFAST_TELEMETRY: true
+  HOLDFAST_TTL: true
 }
 
 /** A warning's subject. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */

@@ -35,6 +35,8 @@ export interface Wanted {
   readonly holdAtLeastMs: number
   readonly warnHoldMs: number
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
+  /** The place in the user's program, if it is noted (`dropped.ts`). */
+  readonly site?: string | undefined
 }
 
 /** Shared by all attempts of a locker. */
