@@ -18,18 +18,23 @@ export interface AboutName {
   readonly holder: string
 }
 
+/** Members that a call's own options give; `owner` and `note` are absent where it gave none. */
+export interface AboutRequest extends AboutName {
+  readonly mode: Mode
+  readonly owner?: string
+  readonly note?: string
+}
+
 /** Members of every event about a lease. */
-export interface AboutLease extends AboutName {
+export interface AboutLease extends AboutRequest {
   readonly id: string
   readonly token: bigint | null
-  readonly mode: Mode
 }
 
 /** Members of every event of an acquiring call. */
-export interface AboutAttempt extends AboutName {
+export interface AboutAttempt extends AboutRequest {
   /** The same in all events of the call. */
   readonly attemptId: string
-  readonly mode: Mode
 }
 
 /** One name was asked for while another was held, and where in the program. */
@@ -161,10 +166,12 @@ export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 's
  * `declare module '../../../base/events.ts' { interface WarningCodes { HOLDFAST_ACME_CLOCK: true } }`.
  */
 export interface WarningCodes {
+  HOLDFAST_DROPPED: true
   HOLDFAST_HTTP: true
   HOLDFAST_PARTITIONS: true
   HOLDFAST_SCHEDULE: true
   HOLDFAST_TELEMETRY: true
+  HOLDFAST_TTL: true
 }
 
 /** A warning's subject. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */

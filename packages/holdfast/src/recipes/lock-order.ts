@@ -11,6 +11,7 @@
  *   an unbounded number of owners: those that hold nothing any more are swept when their number has doubled.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { callSite } from '../base/call-site.ts'
 import { emit, hasListeners, type LockOrder } from '../base/events.ts'
 import { readBody } from '../base/lease-body.ts'
 import { canonicalOrder } from '../base/lease-set.ts'
@@ -26,7 +27,6 @@ import type {
   Locker,
   WaitOptions,
 } from '../base/types.ts'
-import { callSite } from './lock-order/call-site.ts'
 import { OrderGraph } from './lock-order/graph.ts'
 import { checkNeeds } from './needs.ts'
 

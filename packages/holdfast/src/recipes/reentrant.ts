@@ -193,7 +193,7 @@ class Claim {
       if (isOver()) throw new LeaseLostError(held.name, 'released', { leaseId: held.id })
       await act()
     }
-    const own: Partial<Lease> = {
+    const own: Partial<Lease> & { readonly toJSON: () => object } = {
       get state() {
         return isOver() ? 'released' : held.state
       },
@@ -209,6 +209,7 @@ class Claim {
         return release(options)
       },
       [Symbol.asyncDispose]: async () => void (await own.release?.()),
+      toJSON: () => ({ ...Object(held).toJSON?.(), state: own.state, remainingMs: own.remainingMs }),
     }
     return overriding(held, own)
   }
