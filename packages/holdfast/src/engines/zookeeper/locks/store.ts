@@ -61,6 +61,9 @@ type Queue = StoredName<QueuedClaim>
 /** Keep-alives come every third of a session's time. */
 const OVERDUE = 2 / 3
 
+/** The container may be reaped, and made again by another process, before each of two guesses. */
+const MAX_GUESSES = 5
+
 const ABANDONED = '{"reason":"abandoned"}'
 
 export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
@@ -307,11 +310,11 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs * OVERDUE
   }
 
-  /** One transaction, once more if the guess about the container was wrong. */
+  /** One transaction, again if the guess about the container was wrong: then nothing was applied. */
   async #create(request: AcquireRequest, record: ClaimRecord, call: Call): Promise<Committed | Refused> {
     const { name, attempt } = request
     const path = this.#keys.name(name)
-    for (let isAgain = false; ; isAgain = true) {
+    for (let guesses = 1; ; guesses++) {
       const hasContainer = this.#connection.hasContainer(name)
       const build = (position: number): Part[] => [
         { op: 'create', path: this.#keys.attempt(attempt), mode: 'ephemeral' },
@@ -327,7 +330,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const committed = await this.#batches.commit(name, build, call)
       const isWrong = !committed.ok && committed.part === 1 && committed.code !== 'session-gone'
       if (committed.ok || isWrong) this.#connection.setContainer(name, committed.ok || !hasContainer)
-      if (!isWrong || isAgain) return committed
+      if (!isWrong || guesses === MAX_GUESSES) return committed
     }
   }
 
