@@ -195,6 +195,21 @@ describe('an attachment', () => {
     expect(parts.reduce((sum, { bytes }) => sum + bytes.readInt32BE(16), 0)).toBe(500)
   })
 
+  test('a watch that another one takes back while both are told is not told', async () => {
+    const session = await client().open(TIMEOUT_MS, call())
+    const told: string[] = []
+    const second = () => void told.push('second')
+    const first = () => {
+      told.push('first')
+      session.unwatch('/a', second)
+    }
+    for (const tell of [first, second]) await session.watch({ op: 'exists', path: '/a' }, tell, call())
+    const [DELETED, CONNECTED] = [2, 3]
+    member.packets.at(-1)?.socket.write(frame([-1, -1n, 0, DELETED, CONNECTED, '/a']))
+    await dropped()
+    expect(told).toEqual(['first'])
+  })
+
   test('asks for the same time as before, with the newest state that was seen', async () => {
     const session = await client().open(5_000, call())
     await session.ask(write, call())
