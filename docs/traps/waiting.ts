@@ -27,7 +27,7 @@ export const waiting: TrapSection = {
     {
       id: 'T19',
       title: 'Wake-up lost between the failed try and the subscription',
-      seenIn: 'Redisson #1763, #3891',
+      seenIn: 'Redisson #1763, #3891, Curator #1046, ZOOKEEPER-1416',
       core: {
         reason: 'core subscribes to nothing: it takes a position in the queue of the engine, or polls',
       },

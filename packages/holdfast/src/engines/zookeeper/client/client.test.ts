@@ -289,7 +289,7 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
 
     test('TLS with certificates on both sides; that of the client is its credentials', async () => {
       const files = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
-      await using ensemble = await startZooKeeper({ tls: files })
+      await using ensemble = await startZooKeeper({ tls: files, members: 3 })
       const hosts = ensemble.members.map(({ host, port }) => `${host}:${port}`)
       const ca = readFileSync(files.ca)
       const tls = {
