@@ -15,6 +15,7 @@
  * claim beside such a key: who holds is then always written.
  */
 import { elapsedUntil, type Instant, instantOf } from '../../../base/clock.ts'
+import { outcomeOf } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { claimRecord, type DataRecord, type MarkRecord } from '../../../kit/claim-records.ts'
 import type { ClaimStore, GrantedByStore, Joined, Prolonged } from '../../../kit/conditional-store.ts'
@@ -199,16 +200,20 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...this.#deletions(claim, true, this.#joined.has(claim.attempt)),
       ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
     ]
-    const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
-    if (refused !== undefined && !isRepeated) {
-      this.#connection.end(kept)
+    // Also if a copy lands later. If this process ends before, the session does so by itself, after up to twice the time.
+    let openInMs = keepForMs
+    try {
+      const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
+      if (refused === undefined) return true
+      if (isRepeated) throw unavailable('an earlier copy of the release may have been applied', 'unknown')
+      openInMs = 0
       return false
+    } catch (error) {
+      if (outcomeOf(error) !== 'unknown') openInMs = 0
+      throw error
+    } finally {
+      if (kept !== undefined) clock.setTimer(openInMs, () => this.#connection.end(kept))
     }
-    // Also for an earlier copy. If this process ends before, the session does so by itself, after up to twice the time.
-    if (kept !== undefined) clock.setTimer(keepForMs, () => this.#connection.end(kept))
-    if (refused !== undefined)
-      throw unavailable('an earlier copy of the release may have been applied', 'unknown')
-    return true
   }
 
   async remove(claim: Claim, isSettled: boolean, call: Call): Promise<void> {
