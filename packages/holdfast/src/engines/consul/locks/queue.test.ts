@@ -147,6 +147,37 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await Promise.all([session.close(call()), next.close(call())])
   })
 
+  test('G12 keys of others among the names are left out of the list, and do not end it', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    await take(session, request('50%'))
+    const root = (await rig.operator.keys()).find(({ Key }) => Key.includes('/c/'))?.Key.split('50%')[0]
+    // As they stand in a URL: 50%/x, a b/x, and one that ends without a slash.
+    for (const key of ['50%25/x', 'a%20b/x', 'foo']) await rig.operator.put(`kv/${root}${key}`)
+    const { items } = await backend.list('', { limit: 10 }, call())
+    expect(items.map(({ name }) => name)).toEqual(['50%'])
+    await session.close(call())
+  })
+
+  test('T34 G11 the reason of a force release is told also if the keep-alive before has found its mark and did not list the lease', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    const held = await take(session, request('x'))
+    const ids = (await backend.inspect('x', call()))?.holders.map(({ id }) => id) ?? []
+    const its = Object.assign(limitedCall(10_000), { notAfterMs: backend.clock.wallMs() + 10_000 })
+    expect(await backend.forceRelease('x', ids, 'maintenance', its)).toBe(1)
+    // It was sent before the grant was known here.
+    const nothing = { held: [], waiting: [] }
+    await session.keepAlive(nothing, call())
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({
+      lost: [{ attempt: held.attempt, reason: 'force-released', detail: 'maintenance' }],
+    })
+    await session.keepAlive(nothing, call())
+    const marks = async () => (await rig.operator.keys()).filter(({ Key }) => Key.includes('/a/'))
+    await waitFor('the mark has gone', async () => (await marks()).length === 0)
+    await session.close(call())
+  })
+
   test('T81 T73 marks of abandoned attempts go when nothing of these attempts can be under way, so keep-alives do not grow with them', async () => {
     let aheadMs = 0
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }

@@ -66,7 +66,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly #woken = new Map<string, readonly consul.Entry[]>()
   /** By what was read. */
   readonly #names = new WeakMap<readonly consul.Entry[], StoredName<ConsulClaim>>()
-  /** Marks of abandoned attempts, and when a keep-alive has found each first. */
+  /** Marks of attempts that were abandoned or released by force, and when a keep-alive has found each first. */
   #marks = new Map<string, Instant>()
   /** Since when the session certainly lives, and the keep-alive that proves more as soon as its member answers again. */
   #provenAt: Instant | null
@@ -347,13 +347,13 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       Map.groupBy(others, (entry) => markIn(entry)?.reason ?? 'claim'),
     )
     const now = instantOf(this.#connection.clock)
-    this.#marks = new Map(abandoned.map(({ key }) => [key, this.#marks.get(key) ?? now]))
-    const late = [...this.#marks].filter(([, seen]) => elapsedUntil(now, seen) > LATE_MS)
-    // Told at an earlier keep-alive.
-    const told = forced.filter(({ key }) => !listed.has(keys.parse(key).id))
+    const before = this.#marks
+    this.#marks = new Map([...abandoned, ...forced].map(({ key }) => [key, before.get(key) ?? now]))
+    const late = abandoned.filter(({ key }) => elapsedUntil(now, before.get(key) ?? now) > LATE_MS)
+    // Told at an earlier keep-alive. One that is new may be of a lease that was granted while this keep-alive was in flight.
+    const told = forced.filter(({ key }) => before.has(key) && !listed.has(keys.parse(key).id))
     this.#delete([
-      ...[...gone, ...told].map(({ key }) => key),
-      ...late.map(([key]) => key),
+      ...[...gone, ...told, ...late].map(({ key }) => key),
       ...(record.delay === undefined ? [] : lost.map(({ name, attempt }) => keys.of(name, 'delay', attempt))),
     ])
     return { lost, besides: claimsIn(keys, id, others) }
