@@ -2,6 +2,7 @@
 import { library, type SourceBug } from '../bug.ts'
 
 const file = `${library}/engines/consul/locks/store.ts`
+const connection = `${library}/engines/consul/locks/connection.ts`
 const noticedBy = (name: string, test = '../test/conformance/consul-store.test.ts') => ({
   units: { file: test, name, on: 'consul' as const },
 })

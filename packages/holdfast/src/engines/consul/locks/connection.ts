@@ -120,12 +120,32 @@ export class Connection {
   }
 
   /**
+   * Rejects if one of these keys may not be read. Consul leaves such keys out of an answer and says nothing, so what is missing looks as if
+   * it were not there (T56, a no that is none). A comparison of a missing key is always refused, but without rights for another reason.
+   */
+  async requireRights(missing: readonly string[], call: Call): Promise<void> {
+    for (let at = 0; at < missing.length; at += consul.MAX_OPERATIONS) {
+      const some = missing.slice(at, at + consul.MAX_OPERATIONS)
+      await this.client.transact(
+        some.map((key) => consul.unchanged(key, 0n)),
+        call,
+        { isConsistent: true },
+      )
+    }
+  }
+
+  /**
    * Names, without tombstones whose lock-delay is over. Only a lock can tell that it is over, and takes it away then; it needs a session,
    * which goes at once.
    */
   async readNames(groups: readonly string[], call: Call): Promise<readonly consul.Entry[]> {
     if (groups.length === 0) return []
     const { entries } = await this.read(groups, call)
+    const found = new Set(entries.map(({ key }) => this.keys.groupOf(key)))
+    await this.requireRights(
+      groups.filter((group) => !found.has(group)),
+      call,
+    )
     const unlocked = tombstonesIn(this.keys, entries).filter(({ session }) => session === undefined)
     if (unlocked.length === 0) return entries
     const session = await consul.createSession(

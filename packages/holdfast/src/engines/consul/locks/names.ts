@@ -31,6 +31,7 @@ export class ConsulNames implements NameStore<ConsulClaim> {
     lifetime.begin(call)
     const all = `${keys.names}${escapeName(prefix)}`
     const groups = await consul.keysBelow(client, all, true, call)
+    if (groups.length === 0) await this.#connection.requireRights([all], call)
     const names = groups
       .flatMap((group) => keys.nameOfGroup(group) ?? [])
       .filter((name) => compareNames(name, cursor) > 0)

@@ -317,6 +317,9 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const renewedBy = await consul.renewSession(client, id, call)
     const own = [key, keys.attempt(id), ...held.map((claim) => this.#key(claim))]
     const { entries, member } = await this.#connection.read(own, call)
+    const found = new Set(entries.map((entry) => entry.key))
+    const missing = own.filter((each) => !found.has(each) && each !== keys.attempt(id))
+    await this.#connection.requireRights(missing, call)
     if (!entries.some((entry) => entry.key === key && entry.session === id)) return null
     // A leader may be asked before it has applied all that its predecessor had.
     if (delay === null || renewedBy === null)
