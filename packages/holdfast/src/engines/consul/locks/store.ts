@@ -39,8 +39,8 @@ import {
 /** No push tells that a lock-delay is over. The first waiter asks so often. */
 const LOOK_AGAIN_MS = 200
 /**
- * Longer than a request of ours is under way while servers answer, so a mark that is older has met what it was made for. What a stopped
- * server still has lands as a claim that the next keep-alive finds unlisted.
+ * No copy of a join is in flight for longer than this, so an older mark has nothing left to refuse. What a stopped server still has lands
+ * as a claim that the next keep-alive finds unlisted.
  */
 const LATE_MS = 30_000
 /** Tombstones that one granting write takes away. */
