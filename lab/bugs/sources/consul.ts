@@ -42,6 +42,20 @@ export const consulBugs: readonly SourceBug[] = [
     note: 'Together with G3-consul-attached, T88 of belief.test.ts fails on three real servers in two of five runs.',
   },
   {
+    id: 'G3-consul-unverified-read',
+    what: 'the read after a renewal is not linearizable, so a leader that was replaced may answer both',
+    edits: [
+      {
+        file: connection,
+        find: 'transact(trees, call, { isConsistent: true })',
+        replaceBy: 'transact(trees, call)',
+      },
+    ],
+    foundBy: {
+      units: { file: 'engines/consul/locks/prolonging.test.ts', name: 'one renewal and one read' },
+    },
+  },
+  {
     id: 'G2-consul-token-at-enqueue',
     what: 'the token of a waiter is the index at which it began to wait',
     edits: [
