@@ -219,6 +219,23 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await successor.close(call())
   })
 
+  test('T23 T28 nothing tells the end of a lock-delay: the first waiter asks, at most five times a second', async () => {
+    const [backend, waiter] = [await rig.backend(), await rig.backend()]
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 2_000 })
+    await take(dying, request('x'))
+    const sessions = new Set((await rig.operator.keys()).flatMap(({ Session }) => Session ?? []))
+    const session = await openSession(waiter)
+    const waiting = [enqueue(session, request('x')), enqueue(session, request('x'))]
+    await untilWaiting(backend, 'x', 2)
+    const [before, beganMs] = [waiter.statistics.sent, performance.now()]
+    for (const id of sessions) await rig.operator.put(`session/destroy/${id}`)
+    await waitFor('one is granted', async () => waiting.some(({ state }) => state === 'granted'))
+    const asked = Math.ceil((performance.now() - beganMs) / 200)
+    // Each time a write that is refused, and a read; and some polls.
+    expect(waiter.statistics.sent - before).toBeLessThanOrEqual(2 * asked + 10)
+    await session.close(call())
+  })
+
   test('T23 a tombstone closes its name until the lock-delay is over; then inspect, list and the first contact of a process take it away', async () => {
     const backend = await rig.backend()
     const dying = await openSession(backend, 30_000, { lockDelayMs: 1_000 })
