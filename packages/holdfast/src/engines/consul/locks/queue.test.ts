@@ -231,8 +231,8 @@ describe.runIf(wanted('consul'))('the queue', () => {
     for (const id of sessions) await rig.operator.put(`session/destroy/${id}`)
     await waitFor('one is granted', async () => waiting.some(({ state }) => state === 'granted'))
     const asked = Math.ceil((performance.now() - beganMs) / 200)
-    // Each time a write that is refused, and a read; and some polls.
-    expect(waiter.statistics.sent - before).toBeLessThanOrEqual(2 * asked + 10)
+    // Each time two reads, and a write that is refused; and some polls.
+    expect(waiter.statistics.sent - before).toBeLessThanOrEqual(3 * asked + 10)
     await session.close(call())
   })
 
