@@ -108,11 +108,11 @@ export class Connection {
   }
 
   /** Linearizable. All below these prefixes, in as many transactions as it takes. `member`: that has answered the first. */
-  async read(prefixes: readonly string[], call: Call) {
+  async read(prefixes: readonly string[], call: Call, reading = consul.tree) {
     this.lifetime.begin(call)
     const answers: Awaited<ReturnType<consul.ConsulClient['transact']>>[] = []
     for (let at = 0; at < prefixes.length || at === 0; at += consul.MAX_OPERATIONS) {
-      const trees = prefixes.slice(at, at + consul.MAX_OPERATIONS).map(consul.tree)
+      const trees = prefixes.slice(at, at + consul.MAX_OPERATIONS).map((prefix) => reading(prefix))
       answers.push(await this.client.transact(trees, call, { isConsistent: true }))
     }
     const [{ member }] = answers as [(typeof answers)[0]]
@@ -124,14 +124,7 @@ export class Connection {
    * it were not there (T56, a no that is none). A comparison of a missing key is always refused, but without rights for another reason.
    */
   async requireRights(missing: readonly string[], call: Call): Promise<void> {
-    for (let at = 0; at < missing.length; at += consul.MAX_OPERATIONS) {
-      const some = missing.slice(at, at + consul.MAX_OPERATIONS)
-      await this.client.transact(
-        some.map((key) => consul.unchanged(key, 0n)),
-        call,
-        { isConsistent: true },
-      )
-    }
+    if (missing.length > 0) await this.read(missing, call, (key) => consul.unchanged(key, 0n))
   }
 
   /**

@@ -319,8 +319,9 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const { entries, member } = await this.#connection.read(own, call)
     const found = new Set(entries.map((entry) => entry.key))
     const missing = own.filter((each) => !found.has(each) && each !== keys.attempt(id))
-    await this.#connection.requireRights(missing, call)
-    if (!entries.some((entry) => entry.key === key && entry.session === id)) return null
+    const isThere = entries.some((entry) => entry.key === key && entry.session === id)
+    await this.#connection.requireRights(isThere ? missing : [key], call)
+    if (!isThere) return null
     // A leader may be asked before it has applied all that its predecessor had.
     if (delay === null || renewedBy === null)
       throw unavailable('a session is not known to the leader', 'unknown')
