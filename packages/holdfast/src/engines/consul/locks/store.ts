@@ -348,7 +348,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       attempts.filter(({ key }) => !deleted.has(key)),
     ]
     const { 'force-released': forced = [], abandoned = [] } = Object.fromEntries(
-      Map.groupBy(others, (entry) => markIn(entry)?.reason ?? 'claim'),
+      Map.groupBy(attempts, (entry) => markIn(entry)?.reason ?? 'claim'),
     )
     const now = instantOf(this.#connection.clock)
     const before = this.#marks
