@@ -254,6 +254,25 @@ describe.runIf(wanted('consul'))('failures', () => {
     await Promise.all([session.close(call()), other.close(call())])
   })
 
+  test('T13 releases that left together, and whose answer is lost, are unknown although each is asked alone in the end', async () => {
+    let together = 0
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) => {
+      const areBoth = ['"delete"', '/n/x/c/', '/n/y/c/'].every((part) => body.includes(part))
+      return areBoth && together++ === 0 ? 'answer is lost' : 'answer'
+    })
+    const session = await openSession(await rig.backend({ hosts: [relay.url] }))
+    const held = await Promise.all(['x', 'y'].map((name) => take(session, request(name))))
+    const release = () => held.map((grant) => session.release(grant, { keepForMs: 0 }, call()))
+    for (const released of await Promise.allSettled(release()))
+      expect(released).toMatchObject({
+        status: 'rejected',
+        reason: { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' },
+      })
+    expect(together).toBe(2)
+    expect(await Promise.all(release())).toEqual(['not-held', 'not-held'])
+    await session.close(call())
+  })
+
   test('G6 a release that was not applied leaves no session behind, however often it is asked', async () => {
     await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) =>
       body.includes('/kept/') ? 'no leader' : 'answer',

@@ -219,6 +219,22 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await successor.close(call())
   })
 
+  test('T23 G11 a holder beside one with a lock-delay is still shown as the holder when that one has died', async () => {
+    const backend = await rig.backend()
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 60_000 })
+    await take(dying, shared('x'))
+    const sessions = new Set((await rig.operator.keys()).flatMap(({ Session }) => Session ?? []))
+    const session = await openSession(backend)
+    const held = await take(session, shared('x'))
+    for (const id of sessions) await rig.operator.put(`session/destroy/${id}`)
+    expect(await backend.inspect('x', call())).toMatchObject({
+      holders: [{ id: publicIdOf(held.attempt), token: held.token }],
+      waiters: [],
+    })
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({ lost: [] })
+    await session.close(call())
+  })
+
   test('T23 T28 nothing tells the end of a lock-delay: the first waiter asks, at most five times a second', async () => {
     const [backend, waiter] = [await rig.backend(), await rig.backend()]
     const dying = await openSession(backend, 30_000, { lockDelayMs: 2_000 })
@@ -491,6 +507,29 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await client.transact([remove(operator)], call())
     const again = (await other.look(asked, call())).queue(waiting.own, 3)
     expect(await other.confirm(asked, waiting.own, again, call())).toHaveProperty('token')
+  })
+
+  test('T84 data is not stored under a claim that was made anew since it was read', async () => {
+    const backend = await rig.backend()
+    const id = systemRandom.id() + systemRandom.id()
+    const { claims } = await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())
+    const asked = request('x')
+    const joined = await claims.join(asked, true, call())
+    if (joined.kind !== 'granted') throw new Error(joined.kind)
+    const grantId = String(joined.token)
+    const own = await claims.held({ name: 'x', attempt: asked.attempt, grantId }, call())
+    if (own === undefined) throw new Error('it is not held')
+    const { Value } = (await rig.operator.keys()).find(({ Key }) => Key === own.key) ?? {}
+    await using stack = new AsyncDisposableStack()
+    const client = new ConsulClient('consul', { hosts: rig.hosts }, backend.clock)
+    stack.defer(() => client.close())
+    // As a late copy of the join does after a deletion.
+    await client.transact([remove(own.key)], call())
+    await client.transact([lock(own.key, Buffer.from(Value ?? '', 'base64').toString(), own.session)], call())
+    const record = { data: 'left', id: own.id, holder: 'ada', token: grantId }
+    expect(await claims.putData(own, record, call())).toBe(false)
+    expect((await backend.inspect('x', call()))?.data).toBe(undefined)
+    await claims.close(call())
   })
 
   test('G6 when sessions have ended, nothing is left in Consul but the data cell and the id', async () => {
