@@ -10,6 +10,7 @@ import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
 import { type Clock, systemClock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
@@ -22,9 +23,9 @@ async function take(session: Session, asked: AcquireRequest): Promise<Grant<'fen
   return result.grant
 }
 
-type Fate = 'answer' | 'answer is lost' | 'no leader'
+type Fate = 'answer' | 'answer is lost' | 'no leader' | Promise<void>
 
-/** In front of a server. `fateOf`: what becomes of a request; with `no leader` the server does not see it. */
+/** In front of a server. `fateOf`: what becomes of a request; with `no leader` the server does not see it; a promise delays its answer. */
 async function startRelay(server: string, fateOf: (path: string, body: string) => Fate) {
   const relay = createServer(async (incoming, answer) => {
     const { url = '', method = '' } = incoming
@@ -34,6 +35,7 @@ async function startRelay(server: string, fateOf: (path: string, body: string) =
     const response = await fetch(`${server}${url}`, { method, ...(method === 'PUT' && { body }) })
     const found = await response.text()
     if (fate === 'answer is lost') return
+    await fate
     answer.writeHead(response.status, { 'x-consul-index': response.headers.get('x-consul-index') ?? '' })
     answer.end(found)
   })
@@ -287,6 +289,35 @@ describe.runIf(wanted('consul'))('failures', () => {
     await waitFor('only its own is left', async () => (await rig.operator.sessions()).length === 1)
     expect(await session.release(held, { keepForMs: 0 }, call())).toBe('released')
     await session.close(call())
+  })
+
+  test('T84 G2 a join whose answer is slower than the confirm of its claim is not granted once more, with another token', async () => {
+    const slow = Promise.withResolvers<void>()
+    let isSlow = false
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) =>
+      isSlow && body.includes('check-index') ? slow.promise : 'answer',
+    )
+    const backend = await rig.backend({ hosts: [relay.url] })
+    const other = await openSession(await rig.backend())
+    const held = await take(other, request('x'))
+    const id = systemRandom.id() + systemRandom.id()
+    const { claims } = await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())
+    const asked = request('x')
+    expect((await claims.join(asked, true, call())).kind).toBe('created')
+    const own = (await rig.operator.keys()).find(({ Key }) => Key.endsWith(`/c/${asked.attempt}`))?.Key ?? ''
+    await rig.operator.deleteKey(own)
+    await other.release(held, { keepForMs: 0 }, call())
+    isSlow = true
+    const again = claims.join(asked, true, call())
+    const claim = await waitFor('it is made anew', async () => {
+      return (await claims.look(asked, call())).claim(asked.attempt) ?? null
+    })
+    isSlow = false
+    const view = (await claims.look(asked, call())).queue(claim, 1)
+    expect(await claims.confirm(asked, claim, view, call())).toHaveProperty('token')
+    slow.resolve()
+    expect((await again).kind).not.toBe('granted')
+    await Promise.all([claims.close(call()), other.close(call())])
   })
 
   test('T23 a lock-delay goes on when the leader is killed in the middle of it', async () => {
