@@ -105,7 +105,7 @@ export class ZooKeeperStage {
   }
 }
 
-/** What a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
+/** All that a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
 export async function expectNothingForEver(operator: Operator, keys: Keys, mayStay = /^$/): Promise<void> {
   const left = (await operator.nodes(keys.root)).filter((path) => {
     const own = path.slice(keys.root.length)

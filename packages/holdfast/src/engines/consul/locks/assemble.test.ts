@@ -1,4 +1,4 @@
-/** What first contact asks, and what accompanies it: options of a URL. The server is played in this process. */
+/** Questions of the first contact, and options of a URL that go along. The server is played in this process. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
