@@ -13,6 +13,9 @@ export interface EngineFlags {
   readonly require?: readonly string[]
 }
 
+/** Closing waits for an engine that is away for a TTL and more. A command does not: nothing is held any more, or expires. */
+const CLOSE_MS = 5_000
+
 /** Opens the engine, and closes it however `work` ends. With `signals`, one of them ends the opening too. */
 export async function withEngine(
   flags: EngineFlags,
@@ -26,7 +29,11 @@ export async function withEngine(
       throw usageError('locks in memory are of one process, so no other command would see them.')
     return await work(locker)
   } finally {
-    await closeEngine(locker)
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const timer = locker.clock.setTimer(CLOSE_MS, resolve, { keepsProcessAlive: true })
+    // A failure of the closing must not take the place of the command's own end (G11).
+    await Promise.race([locker.close({ graceMs: 0 }).catch(() => {}), promise])
+    timer.cancel()
   }
 }
 
@@ -52,15 +59,4 @@ function ownFile(): string {
   const path = join(folder, 'locks.db')
   say(`no --url and no HOLDFAST_URL, so locks are in ${path}: this user on this machine only.`)
   return `sqlite:${encodeURIComponent(path).replaceAll('%2F', '/')}`
-}
-
-/** Closing waits for an engine that is away for a TTL and more. A command does not: nothing is held any more, or expires. */
-const CLOSE_MS = 5_000
-
-async function closeEngine(locker: AnyLocker): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  const timer = locker.clock.setTimer(CLOSE_MS, resolve, { keepsProcessAlive: true })
-  // A failure of the closing must not take the place of the command's own end (G11).
-  await Promise.race([locker.close({ graceMs: 0 }).catch(() => {}), promise])
-  timer.cancel()
 }
