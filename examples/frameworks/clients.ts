@@ -14,7 +14,7 @@ export function startClients(port: number, count: number) {
     for (;;) {
       const answer = await order(port, customer)
       answers.push(answer)
-      if (answers.length === 2 * count) resolve()
+      if (answers.length === count) resolve()
       if (answer.status !== 200) return
     }
   }

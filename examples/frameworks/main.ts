@@ -19,7 +19,7 @@ import type { Told } from './orders.ts'
 const { say, check, mustLose, finish } = startClaims()
 limitTime()
 const CLIENTS = 50
-const DRAIN_MS = 800
+const DRAIN_MS = 600
 const GRACE_MS = 10_000
 
 say('Compiling the server of NestJS, because Node cannot strip its decorators …')
