@@ -62,6 +62,9 @@ export default defineConfig({
       // Servers of tests are set up to be fast, and to be broken.
       '--disable-warning=HOLDFAST_REDIS_PERSISTENCE',
       '--disable-warning=HOLDFAST_REDLOCK_NO_VOTE',
+      // Tests drop leases, and have short TTLs, on purpose.
+      '--disable-warning=HOLDFAST_DROPPED',
+      '--disable-warning=HOLDFAST_TTL',
       '--expose-gc',
     ],
   },

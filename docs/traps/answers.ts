@@ -7,7 +7,7 @@ export const answers: TrapSection = {
       id: 'T10',
       title:
         'ZooKeeper create succeeded, reply lost → ghost node that blocks everyone; or the node found belongs to the expired session',
-      seenIn: 'Curator #1121',
+      seenIn: 'Curator #600, #855, #1018, #1121',
       core: { reason: 'only ZooKeeper has ephemeral nodes' },
       backends: 'as core',
       zookeeper: {
@@ -41,7 +41,7 @@ export const answers: TrapSection = {
       id: 'T13',
       title:
         'A release repeated after a lost reply must say so truthfully; a release that failed must stay repeatable',
-      seenIn: 'etcd #22123, Consul',
+      seenIn: 'etcd #22123, Consul, Curator #1193',
       core: {
         test: 'G11 T13 a release whose reply is lost says unknown, can be repeated, and is finished in the background',
       },

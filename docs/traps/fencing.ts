@@ -6,6 +6,7 @@ export const fencing: TrapSection = {
     {
       id: 'T35',
       title: "ZooKeeper's sequence suffix restarts when the parent goes, and wraps at 2³¹: use czxid",
+      seenIn: 'kazoo #730, go-zookeeper/zk #65',
       core: { reason: 'only ZooKeeper has sequence suffixes' },
       backends: 'as core',
       zookeeper: {

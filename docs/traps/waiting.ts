@@ -27,14 +27,14 @@ export const waiting: TrapSection = {
     {
       id: 'T19',
       title: 'Wake-up lost between the failed try and the subscription',
-      seenIn: 'Redisson #1763, #3891',
+      seenIn: 'Redisson #1763, #3891, Curator #1046, ZOOKEEPER-1416',
       core: {
         reason: 'core subscribes to nothing: it takes a position in the queue of the engine, or polls',
       },
       backends: { test: 'C75 T19 a release between a failed try and the enqueue is not missed' },
       redis: { test: 'T19 pushes that were missed while the subscription was lost are made up for' },
       redlock: { reason: 'no queue: waiters poll, with pauses of random length' },
-      'postgres-advisory': { reason: 'no queue: waiters poll, with pauses of random length' },
+      'postgres-advisory': { test: 'T19 a hint that comes while the waiter is trying is kept for it' },
       postgres: {
         test: 'T19 LISTEN lost and regained, with pg: it listens again, and what was missed is found',
       },
@@ -143,9 +143,7 @@ export const waiting: TrapSection = {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
       etcd: { test: 'G9 T28 with 500 waiting, a release costs as many requests as with 5, and wakes one' },
-      'postgres-advisory': {
-        reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
-      },
+      'postgres-advisory': { test: 'G9 one waiter is told of each release, the first; and none twice' },
       zookeeper: { test: 'G9 T28 a release costs the same with 20 and with 500 waiters' },
       consul: {
         test: 'G9 T28 with 500 waiting, a release costs about as many requests as with 5, and wakes one',

@@ -1,6 +1,6 @@
 /**
- * A nightly report in a bucket, written once by twenty replicas: on a calm night, and when the replica at it freezes, is
- * overtaken, and goes on.
+ * A nightly report in a bucket, written once by twenty replicas: on a calm night, and when the replica at it is stopped
+ * (SIGSTOP), is overtaken, and goes on.
  *
  *     node examples/report-in-a-bucket/main.ts
  */
@@ -58,7 +58,7 @@ try {
 }
 finish()
 
-/** All replicas wake up for a night. A frozen one goes on when all others have ended. */
+/** All replicas wake up for a night. A frozen one is stopped just before it writes, and goes on when all others have ended. */
 function play(replicas: readonly ChildProcess[], order: Order, fate: 'calm' | 'frozen') {
   const wrote: string[] = []
   const refused: string[] = []
@@ -72,7 +72,8 @@ function play(replicas: readonly ChildProcess[], order: Order, fate: 'calm' | 'f
         if (told.kind === 'ready') return
         if (told.kind === 'about-to-write') {
           result.first ||= name
-          if (fate === 'calm' || result.first !== name) replica.stdin?.write('.')
+          if (fate === 'frozen' && result.first === name) replica.kill('SIGSTOP')
+          else replica.stdin?.write('.')
           return
         }
         replica.off('message', listen).off('exit', gone)
@@ -80,8 +81,9 @@ function play(replicas: readonly ChildProcess[], order: Order, fate: 'calm' | 'f
         else (told.outcome === 'wrote' ? wrote : refused).push(name)
         if (++ended === REPLICAS) resolve(result)
         else if (ended === REPLICAS - 1 && fate === 'frozen') {
-          const index = Number(result.first.slice('replica-'.length)) - 1
-          replicas[index]?.stdin?.write('.')
+          const stopped = replicas[Number(result.first.slice('replica-'.length)) - 1]
+          stopped?.kill('SIGCONT')
+          stopped?.stdin?.write('.')
         }
       }
       replica.on('message', listen).once('exit', gone)

@@ -86,6 +86,13 @@ export const found: readonly FoundBug[] = [
     state: 'fixed: when the cell is there by then, it is written again',
   },
   {
+    what: 'On ZooKeeper, when a container was reaped and several processes that knew it joined the name at once, all but one were told that ZooKeeper could not be reached: a join guessed only once more whether the container is there, and another process had made it by then (G11).',
+    where: 'engines/zookeeper/locks/store.ts, #create',
+    shownBy:
+      'engines/zookeeper/locks/queue.test.ts (a reaped container); G11-zookeeper-one-guess of the bank',
+    state: 'fixed: it guesses a few times; what was refused was not applied',
+  },
+  {
     what: 'On Consul, a key of others below one name made every join of the same transaction fail as if nothing had been done. The claims stayed, and kept names closed that nobody had touched, until the next keep-alive (G11).',
     where: 'engines/consul/client/messages.ts, entryOf',
     shownBy: 'engines/consul/locks/queue.test.ts (a key that is not ours)',

@@ -50,7 +50,9 @@ export class Crew {
       join(import.meta.dirname, 'worker.ts'),
       [JSON.stringify(this.#options.setupOf(client))],
       {
-        execArgv: ['--disable-warning=ExperimentalWarning', '--disable-warning=HOLDFAST_REDIS_PERSISTENCE'],
+        execArgv: ['ExperimentalWarning', 'HOLDFAST_REDIS_PERSISTENCE', 'HOLDFAST_TTL'].map(
+          (warning) => `--disable-warning=${warning}`,
+        ),
         // Where Node keeps it by default. Several processes that strip the types of the same files at once take long.
         env: { NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'), ...process.env },
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

@@ -87,11 +87,14 @@ function record(): void {
   writeFileSync(document, withTable(readFileSync(document, 'utf8'), tableOf(versions, all)))
 }
 
-/** Says which sources of the library and the harness are committed; null if some are not. */
+/** Says which sources of the library, its build and the harness are committed; null if some are not. */
 function committedSources(): string | null {
   const paths = [
     `${libraryPath}/src`,
     `${libraryPath}/test`,
+    // The build is made of these too, and the Node rows load it.
+    'packages/cli/src',
+    'scripts/build.ts',
     'lab/servers',
     'lab/faults',
     'package-lock.json',

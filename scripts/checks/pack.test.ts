@@ -90,21 +90,25 @@ function compile(specifiers: readonly string[], options: object) {
   return compileProgram([...imports, `export const all: object[] = [${names.join(', ')}]`], options)
 }
 
-function compileProgram(lines: readonly string[], options: object) {
-  writeFileSync(join(project, 'consumer.ts'), lines.join('\n'))
+function compileProgram(
+  lines: readonly string[],
+  options: object,
+  { file = 'consumer.ts', compiler = tsc } = {},
+) {
+  writeFileSync(join(project, file), lines.join('\n'))
   const compilerOptions = {
-    ...options,
     target: 'ES2023',
     strict: true,
     noEmit: true,
     // The declarations that we ship are checked as well.
     skipLibCheck: false,
+    ...options,
     // The project of a Node user has these; here they are borrowed.
     typeRoots: [tool('@types')],
     types: ['node'],
   }
-  writeFileSync(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
-  return start(process.execPath, [tsc, '-p', project], project)
+  writeFileSync(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: [file] }))
+  return start(process.execPath, [compiler, '-p', project], project)
 }
 
 describe('package', () => {
@@ -140,6 +144,12 @@ describe('package', () => {
     expect(others.sort()).toEqual(['LICENSE', 'README.md', 'package.json'])
     expect(files.filter((path) => !/\.(js|d\.ts|md|json|yml)$|^LICENSE$/.test(path))).toEqual([])
     expect(files.filter((path) => /\.test(-d)?\./.test(path))).toEqual([])
+  })
+
+  test('the library contains the board, the alerts and their runbook', () => {
+    const names = ['README.md', 'alerts.yml', 'grafana.json', 'runbook.md']
+    const packed = packedAs(libraryPath).files.filter((path) => path.startsWith('docs/telemetry/'))
+    expect(packed.sort()).toEqual(names.map((name) => `docs/telemetry/${name}`))
   })
 
   test('the library has few files', () => {
@@ -200,6 +210,45 @@ describe('package', () => {
   ] as const)('T58 the types of every entry point resolve under %s', ([, options]) => {
     const { status, output } = compile(specifiers, options)
     expect(status, output).toBe(0)
+  })
+
+  // The table in docs/runtimes.md.
+  describe.each([
+    ['TypeScript 7', tsc],
+    ['TypeScript 6', tool('typescript6/bin/tsc')],
+  ])('a CommonJS module under %s', (_, compiler) => {
+    const program = [
+      `import { createLocker, type Locker } from 'holdfast'`,
+      `import memory = require('holdfast/memory')`,
+      `export const locker: Locker = createLocker(memory.memory())`,
+    ]
+    const compileCommonJs = (options: object) =>
+      compileProgram(program, { ...options, skipLibCheck: true }, { file: 'consumer.cts', compiler })
+
+    test.for([
+      { module: 'NodeNext' },
+      { module: 'Node20' },
+      { module: 'Preserve' },
+      { module: 'CommonJS', moduleResolution: 'Bundler' },
+    ])('requires with %o', (options) => {
+      const { status, output } = compileCommonJs(options)
+      expect(status, output).toBe(0)
+    })
+
+    test.for([
+      [{ module: 'Node16' }, 'TS1479'],
+      [{ module: 'Node18' }, 'TS1479'],
+      [{ module: 'CommonJS', moduleResolution: 'Node10' }, 'TS510'],
+    ] as const)('does not with %o', ([options, error]) => {
+      expect(compileCommonJs(options).output).toContain(error)
+    })
+  })
+
+  test('require() loads every entry point and prints nothing', () => {
+    const program = specifiers.map((specifier) => `require('${specifier}')`).join('\n')
+    const flags = ['--disable-warning=ExperimentalWarning', '--input-type=commonjs', '--eval', program]
+    const { stdout, stderr } = run(process.execPath, flags, project)
+    expect(stdout + stderr).toBe('')
   })
 
   test.for([

@@ -13,13 +13,11 @@ test('docs/versions.md has the table of the record: npm run test:versions -- --r
   expect(document).toBe(withTable(document, tableOf(versions, record)))
 })
 
-test('the record has passed tests of versions that there are, in their order', () => {
-  expect(Object.keys(updated(versions, null, record, {}))).toEqual(Object.keys(record))
+test('the record has passed tests of every version that there is, in their order', () => {
+  expect(Object.keys(record)).toEqual(versions.map(({ id }) => id))
   for (const { id, number } of versions) {
-    const entry = record[id]
-    if (entry === undefined) continue
-    expect(`${entry.version}.`).toMatch(new RegExp(`^${number && `${number}\\.`}`))
-    expect(entry.passed).toBeGreaterThan(0)
+    expect(`${record[id]?.version}.`).toMatch(new RegExp(`^${number && `${number}\\.`}`))
+    expect(record[id]?.passed).toBeGreaterThan(0)
   }
 })
 

@@ -28,7 +28,8 @@ function commandLine(): string {
     `${holdfast.description()} The package \`holdfast\` has the command; it needs nothing beside it but the client of your engine.`,
     '```sh\nnpm install ./holdfast-*.tgz                                 # made as the README says under Install\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
     'The engine is `--url`, or `HOLDFAST_URL`, in the form of [`openLocker`](tour.md). With neither it is a SQLite file of your own ' +
-      '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file.',
+      '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file. ' +
+      'A command always stands after `--`, so its options are never those of `holdfast`.',
     table(['exit code', 'meaning'], exitCodes),
     ...sections,
     limits,
@@ -58,13 +59,15 @@ renewal: SIGTERM then, and SIGKILL after \`--stop-in\`. Signals to \`holdfast\` 
 second or more after the first ends \`holdfast\` at once. If \`holdfast\` itself is killed, a watchdog kills the command.
 
 Without a terminal on stdin the command has a session of its own, and all of its group is signalled. With one it stays in the foreground group, so
-that Ctrl-C and job control work, and it alone is signalled.
+that Ctrl-C and job control work, and it alone is signalled. SIGINT and SIGQUIT are not passed on there, because the kernel sends them to the whole
+group: \`kill -INT\` of \`holdfast\` from elsewhere does not reach the command. Send SIGTERM.
 
 Limits. There only the fence protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it.
 
 - A grandchild that calls \`setsid\` is not reached. On a terminal no grandchild is, so what the command has started may go on after a loss.
 - A command that takes other rights, such as \`sudo\`, cannot be signalled. \`holdfast\` says so, and waits for it. Call \`sudo holdfast run … -- command\`.
 - A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody.
+- A SIGKILL of \`holdfast\` in the very moment in which it starts the command may come before the watchdog knows the command.
 - As the first process of a container \`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
 
 \`npx\` stands between a signal and \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after a

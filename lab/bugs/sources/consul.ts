@@ -2,6 +2,7 @@
 import { library, type SourceBug } from '../bug.ts'
 
 const file = `${library}/engines/consul/locks/store.ts`
+const connection = `${library}/engines/consul/locks/connection.ts`
 const noticedBy = (name: string, test = '../test/conformance/consul-store.test.ts') => ({
   units: { file: test, name, on: 'consul' as const },
 })
@@ -39,6 +40,20 @@ export const consulBugs: readonly SourceBug[] = [
       units: { file: 'engines/consul/locks/prolonging.test.ts', name: 'one renewal and one read' },
     },
     note: 'Together with G3-consul-attached, T88 of belief.test.ts fails on three real servers in two of five runs.',
+  },
+  {
+    id: 'G3-consul-unverified-read',
+    what: 'the read after a renewal is not linearizable, so a leader that was replaced may answer both',
+    edits: [
+      {
+        file: connection,
+        find: 'transact(trees, call, { isConsistent: true })',
+        replaceBy: 'transact(trees, call)',
+      },
+    ],
+    foundBy: {
+      units: { file: 'engines/consul/locks/prolonging.test.ts', name: 'one renewal and one read' },
+    },
   },
   {
     id: 'G2-consul-token-at-enqueue',

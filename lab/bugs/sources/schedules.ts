@@ -89,7 +89,7 @@ export const scheduleBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${recipe}/runner.ts`,
-        find: "if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.stopped.aborted) throw error",
+        find: "if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.#stop.signal.aborted) throw error",
         replaceBy: 'throw error',
       },
     ],

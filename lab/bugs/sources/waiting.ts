@@ -123,7 +123,7 @@ export const waitingBugs: readonly SourceBug[] = [
     edits: [
       {
         file: `${locker}/locker.ts`,
-        find: '    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))\n',
+        find: '    await this.#within(this.#graceMs, unlessCancelled(bodies, this.#graceIsOver))\n',
         replaceBy: '',
       },
     ],

@@ -2,6 +2,11 @@
 import { library, type SourceBug } from '../bug.ts'
 
 const file = `${library}/engines/zookeeper/locks/store.ts`
+const session = `${library}/engines/zookeeper/client/session.ts`
+/** Members are played there. */
+const seenByMember = (name: string) => ({
+  units: { file: 'engines/zookeeper/client/attachment.test.ts', name },
+})
 const noticedBy = (name: string, test = '../test/conformance/zookeeper-store.test.ts') => ({
   units: { file: test, name, on: 'zookeeper' as const },
 })
@@ -98,5 +103,47 @@ export const zooKeeperBugs: readonly SourceBug[] = [
       { file, find: 'return since === null || elapsedMs(', replaceBy: 'return since === null && elapsedMs(' },
     ],
     foundBy: noticedBy('whose keep-alive is overdue', 'engines/zookeeper/locks/queue.test.ts'),
+  },
+  {
+    id: 'G11-zookeeper-one-guess',
+    what: 'a join guesses once more whether the container is there, so processes that meet on a reaped one are told that ZooKeeper fails',
+    edits: [{ file, find: 'guesses === MAX_GUESSES', replaceBy: 'guesses === 2' }],
+    foundBy: noticedBy('meet on a reaped container', 'engines/zookeeper/locks/queue.test.ts'),
+  },
+  {
+    id: 'T1-zookeeper-since-reply',
+    what: 'a keep-alive counts from its answers',
+    edits: [
+      {
+        file: session,
+        find: 'return { since, timeoutMs, replies }',
+        replaceBy: 'return { since: instantOf(clock), timeoutMs, replies }',
+      },
+    ],
+    foundBy: seenByMember('T1'),
+  },
+  {
+    id: 'G1-zookeeper-other-session',
+    what: 'a member that attaches another session is believed, although the claims are gone with the own one',
+    edits: [{ file: session, find: '(this.id !== 0n && id !== this.id)', replaceBy: 'id === -1n' }],
+    foundBy: seenByMember('another session'),
+  },
+  {
+    id: 'G11-zookeeper-no-drain',
+    what: 'a keep-alive does not wait for what is in flight, and makes it unknown',
+    edits: [{ file: session, find: 'else this.#connection.whenIdle(done)', replaceBy: 'else done()' }],
+    foundBy: seenByMember('nothing comes between'),
+  },
+  {
+    id: 'T19-zookeeper-watches-forgotten',
+    what: 'pending watches are not set again on the next connection, so a wake-up is lost',
+    edits: [
+      {
+        file: session,
+        find: "for (const part of this.#watches.parts()) own.push({ op: 'setWatches', zxid, ...part })",
+        replaceBy: '',
+      },
+    ],
+    foundBy: seenByMember('has credentials, watches and requests'),
   },
 ]

@@ -19,7 +19,7 @@ read -r target || exit
 read -r _ || kill -KILL "$target"`
 
 export class Child {
-  /** The exit code, as a shell would say it. Rejects if the command cannot be run. */
+  /** The exit code, as a shell would say it. Rejects, or the constructor throws, if the command cannot be run. */
   readonly ended: Promise<number>
   readonly hasTerminal: boolean
   readonly #watchdog: ChildProcess
@@ -31,7 +31,14 @@ export class Child {
     // To ask process.stdin would open it, and what it shares with the command would change.
     this.hasTerminal = isatty(0)
     const watchdog = startWatchdog()
-    const child = spawn(file, args, { stdio: 'inherit', env, detached: !this.hasTerminal })
+    let child: ChildProcess
+    try {
+      child = spawn(file, args, { stdio: 'inherit', env, detached: !this.hasTerminal })
+    } catch (error) {
+      // Node throws some failures and emits others.
+      watchdog.stdin?.end()
+      throw unrunnable(file, error as NodeJS.ErrnoException)
+    }
     this.#pid = child.pid
     if (child.pid !== undefined) watchdog.stdin?.write(`${this.#target(child.pid)}\n`)
     this.#watchdog = watchdog
@@ -81,11 +88,13 @@ function startWatchdog(): ChildProcess {
 function settled(child: ChildProcess, file: string): Promise<number> {
   return new Promise((resolve, reject) => {
     child.on('exit', (code, signal) => resolve(signal === null ? (code ?? 0) : signalExit(signal)))
-    child.on('error', (error: NodeJS.ErrnoException) => {
-      const isMissing = error.code === 'ENOENT'
-      const what = isMissing ? 'was not found' : `cannot be run: ${error.message}`
-      const exitCode = isMissing ? EXIT.notFound : EXIT.notExecutable
-      reject(new Exit(exitCode, `${JSON.stringify(file)} ${what}.`, { cause: error }))
-    })
+    child.on('error', (error: NodeJS.ErrnoException) => reject(unrunnable(file, error)))
   })
+}
+
+function unrunnable(file: string, cause: NodeJS.ErrnoException): Exit {
+  const name = JSON.stringify(file)
+  if (cause.code === 'ENOENT' || file === '')
+    return new Exit(EXIT.notFound, `${name} was not found.`, { cause })
+  return new Exit(EXIT.notExecutable, `${name} cannot be run: ${cause.message}.`, { cause })
 }

@@ -3,6 +3,7 @@ import { type AnyLocker, defaults, type Finding, onEvent } from 'holdfast'
 import { type EngineFlags, withEngine } from './engine.ts'
 import { messageOf } from './exits.ts'
 import { machineFindings } from './machine.ts'
+import { withoutPasswords } from './passwords.ts'
 import { Signals } from './signals.ts'
 import { bold, isTerminal, out, outJson, printable } from './terminal.ts'
 
@@ -101,7 +102,7 @@ function unusable(error: unknown): Finding {
   return found(
     'ENGINE',
     'danger',
-    messageOf(error),
+    withoutPasswords(messageOf(error)),
     'Leases are not granted or renewed like this.',
     'See the other findings; else give this user the rights that the message names, or another engine.',
   )

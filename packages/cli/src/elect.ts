@@ -7,13 +7,16 @@ import { isTerminal, out, outJson, printable, say } from './terminal.ts'
 
 export interface ElectFlags extends HoldFlags {
   readonly value?: string
+  readonly allowUnfenced?: boolean
 }
 
 /** Runs the command term after term, until it ends by itself. A term's lease is given up when the command has ended (T53, early releases). */
 export async function elect(name: string, command: readonly string[], flags: ElectFlags): Promise<number> {
   const { election } = await import('holdfast/recipes/election')
   return holding(flags, command, async ({ locker, ttlMs, signals, run }) => {
-    const candidate = election(locker as Locker, name, { ttlMs, note: noteOf(flags, command) })
+    const { allowUnfenced = false } = flags
+    const options = { ttlMs, note: noteOf(flags, command), allowUnfenced }
+    const candidate = election(locker as Locker<'fenced'>, name, options)
     const over = new AbortController()
     let exitCode: number | undefined
     await candidate.serve(
@@ -44,7 +47,7 @@ export interface LeaderFlags extends EngineFlags {
 export async function leader(name: string, flags: LeaderFlags): Promise<number> {
   const { election } = await import('holdfast/recipes/election')
   return withEngine(flags, async (locker) => {
-    const found = await election(locker as Locker, name).leader()
+    const found = await election(locker as Locker, name, { allowUnfenced: true }).leader()
     if (flags.json || !isTerminal()) outJson(found)
     else if (found === null) out('Nobody leads.')
     else {

@@ -22,6 +22,8 @@ export async function withEngine(
   // Opening holds nothing, so it may be left to itself.
   const locker = await (signals?.unlessCancelled(openEngine(flags)) ?? openEngine(flags))
   try {
+    if (locker.info.scope === 'process')
+      throw usageError('locks in memory are of one process, so no other command would see them.')
     return await work(locker)
   } finally {
     await closeEngine(locker)

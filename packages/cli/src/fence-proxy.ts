@@ -43,8 +43,9 @@ export async function fenceProxy(target: string, flags: FenceProxyFlags): Promis
 export function nameFor(template: string, url = ''): string {
   const segments = url.replace(/[?#].*$/, '').split('/')
   return template.replaceAll(/\{(\d)\}/g, (_, index) => {
-    const segment = segments[Number(index)]
-    if (!segment) throw new Error(`the path has no segment ${index}`)
-    return decodeURIComponent(segment)
+    const segment = decodeURIComponent(segments[Number(index)] ?? '')
+    // A service may read /stock/42;a as /stock/42.
+    if (segment === '' || segment.includes(';')) throw new Error(`the path has no plain segment ${index}`)
+    return segment
   })
 }

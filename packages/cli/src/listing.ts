@@ -11,8 +11,9 @@ export interface LookFlags extends EngineFlags {
 
 export async function ls(prefix: string | undefined, flags: LookFlags): Promise<number> {
   return listing(flags, async (locker) => {
-    if (isTable(flags)) out(overview(await locker.list(prefix)))
-    else for await (const state of allStates(locker, prefix)) outJson(state)
+    const states = await locker.list(prefix)
+    if (isTable(flags)) out(overview(states))
+    else states.forEach(outJson)
   })
 }
 
@@ -64,17 +65,6 @@ function listing(flags: LookFlags, list: (locker: AnyLocker) => Promise<void>): 
 
 function isTable({ json }: LookFlags): boolean {
   return !json && isTerminal()
-}
-
-async function* allStates(locker: AnyLocker, prefix = ''): AsyncGenerator<NameState> {
-  for (let cursor: string | null | undefined; cursor !== null; ) {
-    const page: Awaited<ReturnType<AnyLocker['listPage']>> = await locker.listPage(
-      prefix,
-      cursor === undefined ? {} : { cursor },
-    )
-    yield* page.items
-    cursor = page.next
-  }
 }
 
 const MOST_WAITERS = 20

@@ -7,8 +7,9 @@ import { flushed, say, tell } from './terminal.ts'
 
 // Node's own listener prints a warning for `node:sqlite`, and the stack's line with every other.
 process.removeAllListeners('warning')
-process.on('warning', ({ name, message }) => {
-  if (name !== 'ExperimentalWarning') say(message)
+process.on('warning', ({ name, message, code }: Error & { readonly code?: string }) => {
+  // Times of the command line have a unit, so nobody takes milliseconds for seconds.
+  if (name !== 'ExperimentalWarning' && code !== 'HOLDFAST_TTL') say(message)
 })
 // The reader of a pipe may go (`holdfast doctor | head -1`). The command goes on, and its own code counts.
 process.stdout.on('error', () => {})

@@ -1,7 +1,7 @@
 /** The commands with their flags and examples. Help and `docs/cli.md` are made from this. */
 import { Argument, Command, InvalidArgumentError, Option } from 'commander'
 import { durationMs } from './durations.ts'
-import { EXIT, Exit } from './exits.ts'
+import { EXIT, Exit, usageError } from './exits.ts'
 
 export interface ProgramHooks {
   readonly version: string
@@ -56,6 +56,7 @@ const engineFlags: readonly Flag[] = [
   verbose,
 ]
 const lookFlags = [json, ...engineFlags]
+const allowUnfenced: Flag = ['--allow-unfenced', 'allow an engine without fencing tokens']
 const note: Flag = ['--note <text>', 'shown to operators; default the file of the command']
 const holdFlags: readonly Flag[] = [
   ['--ttl <time>', 'how long the name stays taken when this machine dies; default 15s', read(duration)],
@@ -85,7 +86,7 @@ interface Definition {
 
 const NAME = ['name', 'what is locked, such as nightly-report or account/42'] as const
 const PREFIX = ['[prefix]', 'the names that start with it; default all'] as const
-const COMMAND = ['command...', 'the command and its arguments, after --'] as const
+const COMMAND = ['command...', 'the command and its arguments; always after --'] as const
 
 const definitions: readonly Definition[] = [
   {
@@ -120,7 +121,12 @@ const definitions: readonly Definition[] = [
       'Campaigns, runs the command while it leads, stops it before leadership is given up, and campaigns again after a loss. Ends ' +
       'when the command ends by itself.',
     arguments: [NAME, COMMAND],
-    options: [['--value <text>', 'what `holdfast leader` shows, such as an address'], note, ...holdFlags],
+    options: [
+      ['--value <text>', 'what `holdfast leader` shows, such as an address'],
+      allowUnfenced,
+      note,
+      ...holdFlags,
+    ],
     examples: ['holdfast elect planner --value "$HOSTNAME:8080" -- ./planner'],
     act: async (name, command, options) => (await import('./elect.ts')).elect(name, command, options),
   },
@@ -147,7 +153,7 @@ const definitions: readonly Definition[] = [
         'skip: no tick starts twice; rerun: a tick starts again until it has ended',
         (option) => oneOf('skip', 'rerun')(option).default('skip'),
       ],
-      ['--allow-unfenced', 'allow an engine without fencing tokens'],
+      allowUnfenced,
       ...holdFlags,
     ],
     examples: ["holdfast schedule report --cron '0 3 * * *' --tz Europe/Berlin -- ./report.sh"],
@@ -230,7 +236,8 @@ const definitions: readonly Definition[] = [
     name: 'fence-proxy',
     summary: 'keep stale holders from a service that cannot be changed',
     description:
-      'Forwards a request if its fence is not older than those before (docs/guards.md). Nobody may reach the service past it.',
+      'Forwards a request if its fence is not older than those before (docs/guards/proxy.md). Nobody may reach the service past ' +
+      'it. A path with a semicolon in a segment of --name is refused.',
     arguments: [['target', 'the service, such as http://127.0.0.1:9000']],
     options: [
       ['--marks <file>', 'where the highest tokens are kept', needed],
@@ -299,8 +306,15 @@ function commandOf(definition: Definition, exitWith: ProgramHooks['exitWith']): 
   for (const [flags, what, set = (option: Option) => option] of options)
     command.addOption(set(new Option(flags, what)))
   command.addHelpText('after', `\nExamples:\n${examples.map((example) => `  ${example}`).join('\n')}`)
-  // The command itself comes last, after the options.
-  return command.action(async (...given) => exitWith(await act(...given.slice(0, -1))))
+  const takesCommand = definition.arguments.includes(COMMAND)
+  if (takesCommand) command.usage(command.usage().replace('<command...>', '-- <command...>'))
+  return command.action(async (...given) => {
+    // Else an option that is meant for the command, such as --url, would be ours.
+    if (takesCommand && process.argv.at(-given[1].length - 1) !== '--')
+      throw usageError(`Write -- in front of the command: holdfast ${name} <name> -- <command>.`)
+    // The command itself comes last, after the options.
+    exitWith(await act(...given.slice(0, -1)))
+  })
 }
 
 /** Bad usage is one sentence and one code. */

@@ -34,7 +34,7 @@ export async function release(name: string, flags: ReleaseFlags): Promise<number
 
 function announcement(name: string, { holder, owner, heldForMs, note, token }: HolderState): string {
   const who = `${printable(holder)}${owner === undefined ? '' : ` (${printable(owner)})`}`
-  const why = note === undefined ? '' : `, ${JSON.stringify(printable(note))}`
+  const why = note === undefined ? '' : `, ${printable(JSON.stringify(note))}`
   const proof =
     token === null
       ? 'There is no fencing token here, so nothing refuses what it still writes.'

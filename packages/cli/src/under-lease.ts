@@ -63,7 +63,7 @@ export async function runUnderLease(
       timer.cancel()
       if (graceMs > 0) timer = clock.setTimer(graceMs, kill)
       child.send('SIGTERM')
-      say(`${why}; the command is stopped.`)
+      say(`${why.replace(/\.$/, '')}; the command is stopped.`)
     }
     if (graceMs <= 0) kill()
   }

@@ -45,7 +45,7 @@ describe('golden answers', () => {
   test('the etcd of a Kubernetes control plane: no', () => {
     const advice = adviceFor({ for: 'leader', engine: 'kubernetes-etcd' })
     expect(advice.engine).toBe('etcd')
-    expect(advice.remarks[0]).toMatch(/stop the whole cluster/)
+    expect(advice.remarks[0]).toMatch(/^Not the etcd of a Kubernetes control plane: .*stop the whole cluster/)
   })
 
   test('correctness needs a guard, and a machine’s engine does not reach a region', () => {

@@ -1,8 +1,19 @@
 /** Bad input for every command: the documented code, one sentence on stderr, and nothing is left. */
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openLocker } from 'holdfast'
-import { redisCall, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
+import {
+  fetchJson,
+  psql,
+  redisCall,
+  startEtcd,
+  startPostgres,
+  startRedis,
+  waitFor,
+  wanted,
+} from 'holdfast-lab/servers'
 import { expect, test } from 'vitest'
+import { exitCodeOf } from '../src/exits.ts'
 import { hidePasswordsOf, withoutPasswords } from '../src/passwords.ts'
 import { newFolder, run, start } from './command.ts'
 
@@ -30,8 +41,9 @@ test.each(Object.entries(calls))('%s: no such scheme, no such engine, no such fl
     withFlags(call, '--url', 'nonsense://user:hunter2@host/'),
     withFlags(call, '--require', 'everything'),
     withFlags(call, '--nonsense'),
+    withFlags(call, '--url', 'memory:'),
   ])
-  expect([unreachable, ...others].map(({ code }) => code)).toEqual([69, 64, 64, 64])
+  expect([unreachable, ...others].map(({ code }) => code)).toEqual([69, 64, 64, 64, 64])
   expect(unreachable.stderr).toMatch(withStack)
   for (const { stderr } of others) expect(stderr).toMatch(oneSentence)
   for (const { stdout, stderr } of [unreachable, ...others]) expect(stdout + stderr).not.toContain('hunter2')
@@ -54,6 +66,50 @@ test.runIf(wanted('redis'))('no command gets in with a wrong password, and none 
     expect([code, stdout, stderr]).toEqual([69, '', expect.stringMatching(withStack)])
     expect(stderr).not.toMatch(/wrong-one|wr%6Fng-one/)
   }
+})
+
+const refusesPassword = async (url: string) => {
+  for (const call of [calls.run ?? [], calls.doctor ?? []]) {
+    const { code, stdout, stderr } = await withFlags(call, '--url', url)
+    expect([code, stdout, stderr]).toEqual([69, '', expect.stringMatching(oneSentence)])
+    expect(stderr).toMatch(/password/)
+    expect(stderr).not.toContain('hunter2')
+  }
+}
+
+test.runIf(wanted('postgres'))('a wrong password is 69 with PostgreSQL', async () => {
+  await using server = await startPostgres()
+  const address = { host: '127.0.0.1', port: server.port }
+  await psql(address, "CREATE ROLE careful LOGIN PASSWORD 'right'")
+  const rules = await psql(address, 'SHOW hba_file')
+  writeFileSync(rules, `host all careful all scram-sha-256\n${readFileSync(rules, 'utf8')}`)
+  await psql(address, 'SELECT pg_reload_conf()')
+  await refusesPassword(server.url.replace('postgres@', 'careful:hunter2@'))
+})
+
+test.runIf(wanted('etcd'))('a wrong password is 69 with etcd', async () => {
+  await using cluster = await startEtcd()
+  const [member] = cluster.members
+  const operate = (path: string, body: object) =>
+    fetchJson(`${member?.url}/v3/auth/${path}`, { method: 'POST', body: JSON.stringify(body) }, 10_000)
+  await operate('user/add', { name: 'root', password: 'right' })
+  await operate('user/grant', { user: 'root', role: 'root' })
+  await operate('enable', {})
+  await refusesPassword(`etcd://root:hunter2@127.0.0.1:${member?.port}`)
+})
+
+test('a key whose secret is short is refused', async () => {
+  const file = join(newFolder(), 'key')
+  writeFileSync(file, `k1 ${Buffer.alloc(31).toString('base64')}\n`)
+  const { code, stderr } = await withFlags(calls.run ?? [], '--sign-key-file', file)
+  expect([code, stderr]).toEqual([
+    64,
+    expect.stringMatching(/^holdfast: --sign-key-file must .*32 bytes[^\n]*\n$/),
+  ])
+})
+
+test('a queue that is full is busy', () => {
+  expect([exitCodeOf({ code: 'QUEUE_FULL' }), exitCodeOf({ code: 'QUEUE_FULL' }, 9)]).toEqual([75, 9])
 })
 
 test('other engines that are not there, or do not know us, are 69 as well', async () => {
@@ -80,6 +136,11 @@ test.each<readonly [readonly string[], number]>([
   [['fence-proxy', 'http://127.0.0.1:9', '--marks', 'm', '--name', 'n', '--unsigned', '--limit', '5'], 64],
   [['run', 'x', '--max-hold', '3s', '--stop-in', '1001ms', '--', 'true'], 64],
   [['run', 'x', '--'], 64],
+  [['run', 'x', 'true'], 64],
+  [['run', 'x', 'env', '--wait', '0'], 64],
+  [['run', 'x', 'env', '--wait', '0', '--', 'true'], 64],
+  [['elect', 'x', 'true'], 64],
+  [['schedule', 'x', '--cron', '* * * * *', 'true'], 64],
   [['run'], 64],
   [['elect', 'x'], 64],
   [['schedule', 'x', '--cron', '* * * * *'], 64],

@@ -1,6 +1,6 @@
 /** Runs the built command as a user would: as a process of its own, with an environment of its own. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -73,6 +73,8 @@ export function shell(script: string): readonly string[] {
 export const LOUD = 'echo "pid $$" >>"$TRACE"'
 /** So that a trap is run at once. */
 export const FOREVER = 'while :; do sleep 0.02; done'
+/** A script that runs until a signal, and writes when SIGUSR1 was passed on to it: holdfast has finished starting it by then. */
+export const PASSED = `trap 'echo passed >>"$TRACE"' USR1; ${LOUD}; ${FOREVER}`
 
 /** An engine of its own on a file, and a trace, as environment of a command; and clients, closed when the test is over. */
 export function newRig() {
@@ -106,6 +108,14 @@ export function newFolder(): string {
   return folder
 }
 
+/** A file for `--sign-key-file`, and its key. */
+export function newKey() {
+  const file = join(newFolder(), 'key')
+  const secret = Buffer.alloc(32, 7)
+  writeFileSync(file, `k1 ${secret.toString('base64')}\n`)
+  return { file, key: { id: 'k1', secret } }
+}
+
 /** A file of a command under test, and what it has written there so far. */
 export class Trace {
   readonly path = join(newFolder(), 'trace')
@@ -126,6 +136,11 @@ export class Trace {
     )
     return Number(found.split(' ')[1])
   }
+}
+
+export function childrenOf(pid: number): number[] {
+  const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' })
+  return (stdout.match(/\d+/g) ?? []).map(Number)
 }
 
 /** Gone, or a zombie whose parent does not look. */

@@ -1,11 +1,23 @@
 /** `elect`, `leader` and `schedule`, with real processes. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type AnyLocker, openLocker } from 'holdfast'
+import { type AnyLocker, openLocker, parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
 import { redisCall, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { FOREVER, newFolder, newRig, run, shell, start, type Trace } from './command.ts'
+import {
+  childrenOf,
+  FOREVER,
+  holdfast,
+  newFolder,
+  newKey,
+  newRig,
+  onTerminal,
+  run,
+  shell,
+  start,
+  type Trace,
+} from './command.ts'
 
 let env: Record<string, string>
 let locker: AnyLocker
@@ -14,6 +26,20 @@ beforeEach(async () => {
   const rig = newRig()
   ;({ env, trace } = rig)
   locker = await rig.locker()
+})
+
+const onTty = () => run([], { env, through: onTerminal(`exec ${holdfast} leader x`) })
+
+test('with a key the fences of an election and of a schedule are signed', async () => {
+  const { file, key } = newKey()
+  const flags = ['--sign-key-file', file, ...shell('echo "$HOLDFAST_FENCE" >>"$TRACE"')]
+  await run(['elect', 'x', ...flags], { env })
+  const ticking = start(['schedule', 'y', '--cron', '* * * * * *', ...flags], { env })
+  const [ofElect = '', ofTick = ''] = await waitFor('both', async () =>
+    trace.lines.length > 1 ? trace.lines : null,
+  )
+  ticking.kill('SIGTERM')
+  expect([ofElect, ofTick].map((text) => parseFence(text, { keys: [key] }).name)).toEqual(['x', 'y'])
 })
 
 describe('an election', () => {
@@ -27,6 +53,7 @@ describe('an election', () => {
     await waitFor('the second campaigns', async () => (await waiters()) === 1 || null)
     const { stdout } = await run(['leader', 'x'], { env })
     expect(JSON.parse(stdout)).toMatchObject({ value: 'a:1', token: expect.any(String) })
+    expect((await onTty()).stdout).toMatch(/^holder {2}\S.*\r?\ntoken {3}1\r?\nvalue {3}a:1\r?\n$/)
     first.kill('SIGTERM')
     expect((await first.ended).code).toBe(5)
     await trace.has('begin b')
@@ -34,6 +61,7 @@ describe('an election', () => {
     second.kill('SIGTERM')
     await second.ended
     expect(await run(['leader', 'x'], { env })).toMatchObject({ code: 1, stdout: 'null\n' })
+    expect(await onTty()).toMatchObject({ code: 1, stdout: expect.stringMatching(/^Nobody leads\.\r?\n$/) })
   })
 
   test('T53 a command whose lease is lost is stopped first, and then there is another campaign', async () => {
@@ -66,7 +94,12 @@ describe('an election', () => {
       await using client = await openLocker(server.url)
       const held = await client.acquire('x')
       const script = `trap 'exit 0' TERM; echo begin >>"$TRACE"; ${FOREVER}`
-      const flags = ['--url', `redis://127.0.0.1:${proxy.port}`, '--value', 'a:1']
+      const url = ['--url', `redis://127.0.0.1:${proxy.port}`]
+      const flags = [...url, '--allow-unfenced', '--value', 'a:1']
+      expect(await run(['elect', 'x', ...url, '--', 'true'])).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(/^holdfast: An election cannot run on redis.*allowUnfenced/),
+      })
       const leading = start(['elect', 'x', ...flags, ...shell(script)], { env })
       const state = async () => await client.inspect('x')
       await waitFor('it campaigns', async () => (await state())?.waiters.length === 1 || null)
@@ -151,6 +184,34 @@ describe('a schedule', () => {
     ticking.kill('SIGTERM')
     expect((await ticking.ended).code).toBe(143)
     expect(trace.lines).toEqual(before)
+  })
+
+  test.each(['skip', 'rerun'])(
+    '--policy %s decides whether a tick that was killed starts again',
+    async (policy) => {
+      const script = `echo "$HOLDFAST_TICK" >>"$TRACE"; mkdir "$TRACE.first" 2>/dev/null && while [ -e "$TRACE" ]; do sleep 0.02; done; exit 0`
+      const flags = ['--cron', '* * * * * *', '--ttl', '900ms', '--policy', policy, ...shell(script)]
+      const killed = start(['schedule', 'x', ...flags], { env })
+      await waitFor('a tick', async () => trace.lines[0] ?? null)
+      killed.kill('SIGKILL')
+      const next = start(['schedule', 'x', ...flags], { env })
+      await waitFor('another start', async () => trace.lines[1] ?? null)
+      next.kill('SIGTERM')
+      await next.ended
+      const [tick] = trace.lines
+      expect(trace.lines.filter((line) => line === tick)).toHaveLength(policy === 'rerun' ? 2 : 1)
+    },
+  )
+
+  test('a command that cannot be run leaves no watchdog behind, tick after tick', async () => {
+    const failing = start(['schedule', 'x', '--cron', '* * * * * *', '--', ''], { env })
+    let told = ''
+    failing.process.stderr?.on('data', (text: string) => (told += text))
+    await waitFor('two ticks', async () => told.split('\n').length > 2 || null)
+    await waitFor('no child', async () => childrenOf(failing.process.pid ?? 0).length === 0 || null)
+    expect(told).toMatch(/^(holdfast: "" was not found\.\n)+$/)
+    failing.kill('SIGTERM')
+    expect((await failing.ended).code).toBe(143)
   })
 
   test('a failure of the command is told, and a signal to it ends the schedule', async () => {

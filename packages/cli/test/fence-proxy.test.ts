@@ -75,5 +75,6 @@ test('bad flags, and a path without the segment', async () => {
   ])
   expect(ends.map(({ code }) => code)).toEqual([64, 64, 64])
   expect(nameFor('sku:{2}', '/stock/4%202?x=1')).toBe('sku:4 2')
-  expect(() => nameFor('sku:{2}', '/stock')).toThrow()
+  for (const url of ['/stock', '/stock/42;a', '/stock/42%3ba'])
+    expect(() => nameFor('sku:{2}', url)).toThrow()
 })

@@ -63,7 +63,7 @@ describe('listing', () => {
   })
 
   test('what others have stored cannot steer the terminal', async () => {
-    const lease = await locker.acquire('a')
+    const lease = await locker.acquire('a', { note: 'x\u202ey' })
     const data = '\u009b2J\u202edata'
     await lease.setData(data)
     const json = await drawn('show a --json')
@@ -73,6 +73,11 @@ describe('listing', () => {
     const shown = await drawn('show a', { NO_COLOR: '1' })
     expect(shown).toContain('\\u001b[2J\\u202edata')
     expect(shown).not.toContain('\u001b')
+    for (const command of ['ls', 'show a', `release a --id ${lease.id} --reason r --yes`]) {
+      const text = await drawn(command)
+      expect(text).toContain('x\\u202ey')
+      expect(text).not.toContain('\u202e')
+    }
   })
 
   test('watch prints events as they come, and draws the table again on a terminal', async () => {
@@ -97,6 +102,19 @@ describe('listing', () => {
     drawing.kill('SIGKILL')
   })
 })
+
+test.runIf(wanted('redis'))(
+  'in a pipe each name comes once, and in order, also from an engine without an order',
+  async () => {
+    await using server = await startRedis()
+    await using client = await openLocker(server.url)
+    // More than a page.
+    const names = Array.from({ length: 1_100 }, (_, index) => `n/${10_000 + index}`)
+    await Promise.all(names.map((name) => client.acquire(name)))
+    const { stdout } = await run(['ls', 'n/', '--url', server.url])
+    expect(parsed(stdout).map(({ name }) => name)).toEqual(names)
+  },
+)
 
 test.runIf(wanted('redis'))(
   'when its reader has gone, a list ends with 0, and what an operator has asked for is done all the same',
@@ -148,13 +166,14 @@ describe('releasing', () => {
   })
 
   test('on a terminal it asks, and only yes is one', async () => {
-    const lease = await locker.acquire('a')
-    const answered = async (answer: string) => {
+    let lease = await locker.acquire('a')
+    const answered = async (answer: string, meanwhile?: () => Promise<unknown>) => {
       const through = onTerminal(`exec ${holdfast} release a --id ${lease.id} --reason r`)
       const asked = start([], { env, through, input: true })
       let shown = ''
       asked.process.stdout?.on('data', (text: string) => (shown += text))
       await waitFor('the question', async () => shown.includes('End it? [y/N]') || null)
+      await meanwhile?.()
       asked.process.stdin?.write(`${answer}\n`)
       return (await asked.ended).code
     }
@@ -163,5 +182,7 @@ describe('releasing', () => {
     expect((await locker.inspect('a'))?.holders).toHaveLength(1)
     expect(await answered('yes')).toBe(0)
     expect(await locker.inspect('a')).toBeNull()
+    lease = await locker.acquire('a')
+    expect(await answered('yes', () => lease.release())).toBe(1)
   })
 })

@@ -1,19 +1,19 @@
 /** `holdfast run`, with real processes and signals. */
-import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { openLocker, parseFence } from 'holdfast'
 import { startProxy } from 'holdfast-lab/faults'
 import { startEtcd, startPostgres, startRedis, waitFor, wanted } from 'holdfast-lab/servers'
 import { beforeEach, describe, expect, test } from 'vitest'
 import {
+  childrenOf,
   gone,
   holdfast,
   isRunning,
   LOUD,
   newFolder,
+  newKey,
   newRig,
   onTerminal,
+  PASSED,
   run,
   shell,
   start,
@@ -44,8 +44,16 @@ describe('a command that runs to its end', () => {
       ['--', newFolder()],
       ['--', '/no/such/program'],
       ['--', 'true'],
-    ].map(async (command, index) => (await run(['run', `x${index}`, ...command], { env })).code)
-    expect(await Promise.all(codes)).toEqual([143, 137, 126, 127, 0])
+      // Node throws these at once.
+      ['--', ''],
+      ['--', '/etc/hostname/x'],
+      ['--', 'x'.repeat(300)],
+    ].map(async (command, index) => {
+      const { code, stderr } = await run(['run', `x${index}`, ...command], { env })
+      expect(stderr).toMatch(/^(|holdfast: "[^\n]*" (was not found|cannot be run: [^\n]+)\.\n)$/)
+      return code
+    })
+    expect(await Promise.all(codes)).toEqual([143, 137, 126, 127, 0, 127, 126, 126])
     expect(await (await locker()).list()).toEqual([])
   })
 
@@ -64,13 +72,11 @@ describe('a command that runs to its end', () => {
   })
 
   test('with a key the fence is signed', async () => {
-    const file = join(newFolder(), 'key')
-    const secret = Buffer.alloc(32, 7)
-    writeFileSync(file, `k1 ${secret.toString('base64')}\n`)
+    const { file, key } = newKey()
     const { stdout } = await run(['run', 'x', '--sign-key-file', file, ...shell('echo "$HOLDFAST_FENCE"')], {
       env,
     })
-    expect(parseFence(stdout.trim(), { keys: [{ id: 'k1', secret }] }).name).toBe('x')
+    expect(parseFence(stdout.trim(), { keys: [key] }).name).toBe('x')
   })
 })
 
@@ -199,17 +205,21 @@ describe('signals', () => {
   })
 
   test('T57 SIGKILL of holdfast ends the command and its children', async () => {
-    const script = `sh -c 'echo "grandchild $$" >>"$TRACE"; sleep 600' & ${LOUD}; sleep 600`
-    const running = start(['run', 'x', ...shell(script)], { env })
+    const grandchild = `trap '' USR1; sh -c 'echo "grandchild $$" >>"$TRACE"; sleep 600' &`
+    const running = start(['run', 'x', ...shell(`${grandchild} ${PASSED}`)], { env })
     const pids = [await trace.pid('pid'), await trace.pid('grandchild')]
+    running.kill('SIGUSR1')
+    await trace.has('passed')
     expect(pids.map(isRunning)).toEqual([true, true])
     running.kill('SIGKILL')
     for (const pid of pids) await gone(pid)
   })
 
   test('T57 so does SIGKILL of the whole group of holdfast', async () => {
-    const running = start(['run', 'x', ...shell(`${LOUD}; exec sleep 600`)], { env, through: ['setsid'] })
+    const running = start(['run', 'x', ...shell(PASSED)], { env, through: ['setsid'] })
     const pid = await trace.pid('pid')
+    running.kill('SIGUSR1')
+    await trace.has('passed')
     process.kill(-(running.process.pid ?? 0), 'SIGKILL')
     await gone(pid)
   })
@@ -233,7 +243,7 @@ describe('a lease that is lost', () => {
     expect(await client.forceRelease('x', { id: holder?.id ?? '', reason: 'host is gone' })).toBe(1)
     const { code, stderr } = await running.ended
     expect(code).toBe(79)
-    expect(stderr).toMatch(/^holdfast: .*host is gone.*the command is stopped\.\n$/)
+    expect(stderr).toMatch(/^holdfast: .*host is gone.*[^.]; the command is stopped\.\n$/)
     for (const pid of pids) await gone(pid)
   })
 
@@ -333,10 +343,28 @@ describe('places to run in', () => {
     expect(stdout).toContain('read hello')
   })
 
+  test('on a terminal Ctrl-Z stops holdfast and the command, and fg lets both go on', async () => {
+    const script = `${LOUD}; read -r line; echo "read $line" >>"$TRACE"; exit 6`
+    const job = `${holdfast} run x -- sh -c '${script.replaceAll("'", `'"'"'`)}'`
+    const command = `exec bash -mc "$JOBS"`
+    const jobs = `${job}; echo "stopped $?" >>"$TRACE"; fg; exit $?`
+    const shelled = start([], { env: { ...env, JOBS: jobs }, through: onTerminal(command), input: true })
+    await trace.pid('pid')
+    shelled.process.stdin?.write('\u001a')
+    // 128 + SIGTSTP
+    await trace.has('stopped 148')
+    shelled.process.stdin?.write('hello\n')
+    expect((await shelled.ended).code).toBe(6)
+    expect(trace.lines).toContain('read hello')
+  })
+
   test('on a terminal SIGKILL of holdfast ends the command', async () => {
-    const command = `${holdfast} run x -- sh -c 'echo "parent $PPID" >>"$TRACE"; echo "pid $$" >>"$TRACE"; exec sleep 600'`
+    const script = `echo "parent $PPID" >>"$TRACE"; ${PASSED}`
+    const command = `${holdfast} run x -- sh -c '${script.replaceAll("'", `'"'"'`)}'`
     start([], { env, through: onTerminal(command), input: true })
     const [parent, pid] = [await trace.pid('parent'), await trace.pid('pid')]
+    process.kill(parent, 'SIGUSR1')
+    await trace.has('passed')
     process.kill(parent, 'SIGKILL')
     await gone(pid)
   })
@@ -349,9 +377,10 @@ describe('engines', () => {
 
   test.runIf(wanted('redis'))('redis: without tokens unless they are asked for', async () => {
     await using server = await startRedis()
-    const outer = { ...env, HOLDFAST_FENCING_TOKEN: '9' }
-    const { stdout } = await run(['run', 'x', '--url', server.url, ...printed], { env: outer })
-    expect(stdout).toBe('x|\n')
+    const outer = { ...env, HOLDFAST_FENCING_TOKEN: '9', HOLDFAST_FENCE: 'of an outer one' }
+    const all = shell('echo "$HOLDFAST_NAME|$HOLDFAST_FENCING_TOKEN|$HOLDFAST_FENCE"')
+    const { stdout } = await run(['run', 'x', '--url', server.url, ...all], { env: outer })
+    expect(stdout).toBe('x||\n')
     expect(await ran(`${server.url}?fencing=clock-backed`)).toMatch(/^x\|\d+$/)
     const refused = async (...flags: readonly string[]) => {
       const { code, stderr } = await run(['run', 'x', ...flags, '--', 'true'], { env })
@@ -361,8 +390,7 @@ describe('engines', () => {
       64,
       expect.stringMatching(new RegExp(`^holdfast: .*${text.source}.*\\n$`)),
     ]
-    const key = join(newFolder(), 'key')
-    writeFileSync(key, `k1 ${Buffer.alloc(32).toString('base64')}\n`)
+    const { file: key } = newKey()
     expect(
       await Promise.all([
         refused('--url', server.url, '--require', 'fenced'),
@@ -392,11 +420,6 @@ describe('engines', () => {
     expect(await ran(`etcd://127.0.0.1:${member?.port}`)).toMatch(/^x\|\d+$/)
   })
 })
-
-function childrenOf(pid: number): number[] {
-  const { stdout } = spawnSync('ps', ['-o', 'pid=', '--ppid', String(pid)], { encoding: 'utf8' })
-  return stdout.trim().split(/\s+/).map(Number)
-}
 
 async function numberOf(signal: NodeJS.Signals): Promise<number> {
   return (await import('node:os')).constants.signals[signal]

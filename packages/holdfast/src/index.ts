@@ -3,6 +3,7 @@ export { type Clock, systemClock, type Timer } from './base/clock.ts'
 export { defaults, limits } from './base/defaults.ts'
 export {
   AcquireTimeoutError,
+  type AnyHoldfastError,
   BackendUnavailableError,
   type BodyOutcome,
   type CallOutcome,
@@ -30,6 +31,7 @@ export {
   type AboutAttempt,
   type AboutLease,
   type AboutName,
+  type AboutRequest,
   type EventKind,
   type HoldfastEvents,
   type LockOrder,

@@ -46,8 +46,8 @@ const schemes: Engines = {
 
 /**
  * `memory:`, `memory:shared-name`, `sqlite:path/to/file.db`, `redis://host:port`, `redlock://a,b,c`,
- * `postgres://host:port/database`, `etcd://a,b,c` `zookeeper://a,b,c` or `consul://a,b,c`, with options as query parameters:
- * `?namespace=…&issuer=…&epoch=…`.
+ * `postgres://host:port/database`, `postgres+advisory://host:port/database`, `etcd://a,b,c`, `zookeeper://a,b,c` or `consul://a,b,c`,
+ * with options as query parameters: `?namespace=…&issuer=…&epoch=…`. Over TLS: `rediss:`, `etcds:`, `zookeepers:`, `consuls:`.
  *
  * The locker keeps the process alive only while a call is pending. With postgres.js it does until it is closed, because that
  * library has no documented way to let a process end while a connection is open.

@@ -55,7 +55,7 @@ export interface BackendInfo<F extends Fencing = Fencing> {
    * Who enforces a lock-delay. `session`: the engine does, with one lock-delay for all claims of a session; core opens a
    * session for each lock-delay in use.
    */
-  readonly lockDelay: 'server' | 'session' | 'waiter' | 'none'
+  readonly lockDelay: 'server' | 'session' | 'none'
   /** Who enforces a hold-at-least. */
   readonly holdAtLeast: 'server' | 'waiter' | 'none'
   /** Whether a name can carry data from one holder to the next. */
@@ -70,8 +70,8 @@ export interface BackendInfo<F extends Fencing = Fencing> {
   expirySlackMs(ttlMs: number): number
   /**
    * How durable a confirmed keep-alive is. `committed`: it survives a failover, as far as `assumptions` hold.
-   * `leader-local`: a deposed leader may still confirm one (T63, resumed old leaders; T88, renewals after a loss). Then two clients may believe at once, and only a
-   * guard that checks fencing tokens makes that harmless.
+   * `leader-local`: a deposed leader may still confirm one (T63, resumed old leaders; T88, renewals after a loss). Then two clients may
+   * believe at once, and only a guard that checks fencing tokens makes that harmless.
    */
   readonly prolongation: 'committed' | 'leader-local'
   /** Assumptions about clocks, disks and operators without which the guarantees do not hold, in sentences. */
@@ -234,6 +234,8 @@ export interface BackendSession<F extends Fencing = Fencing> {
   /** The send time of the request that opened it, or of one that is known to have prolonged it. */
   readonly since: Instant
   readonly handle: SessionHandle
+  /** It has half of the claims that the engine allows in one session, or more. Core puts new leases on another one, if it may open one. */
+  readonly isFull?: boolean
 
   /**
    * Prolongs the session and everything that is listed. Says which of the listed claims it no longer has; never
@@ -460,8 +462,8 @@ export interface Backend<F extends Fencing = Fencing> extends AsyncDisposable {
    *   A cursor that the engine does not know, or no longer has the events of, is answered with a gap, never with an error.
    * - After a gap come `acquired` events for the current holders, and none for waiters. Until the last of them has come, a
    *   cursor leads to another gap.
-   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed says so on its page. Events of one name come in their order; those of two names may overtake
-   *   each other.
+   * - Without a gap every event comes exactly once. A backend whose engine can lose a message unnoticed says so on its page. Events of one
+   *   name come in their order; those of two names may overtake each other.
    * - A cursor is text of at most `limits.cursorBytes`.
    * - It ends quietly when the call is cancelled, and rejects with `CLOSED` when the backend is disposed. While the engine is
    *   away it may retry, and tells a gap if it missed something, or reject as other calls do.

@@ -6,6 +6,7 @@
  *    │  │  │                └──lease lost──▶ rejected at once: AbortError   (the callback runs on, its outcome is not used)
  *    │  │  └──ifAvailable, and taken──▶ callback(null), settled as that
  *    │  └──signal aborts──▶ rejected with its reason, and nothing stays queued
+ *    ├──steal, and taken──▶ holders force-released, requested anew
  *    └──engine or locker fails──▶ rejected with their error
  *
  * Failures in between:
@@ -75,7 +76,7 @@ export interface WebLockManager<F extends Fencing = Fencing> {
 }
 
 export interface WebLocksOptions {
-  /** The TTL of every lock: if its process dies, the next one has it after that. Default: that of the locker. */
+  /** The TTL of every lock: if its process dies, the next one has it after that, with 10,000 after ten seconds. Default: that of the locker. */
   readonly ttlMs?: number
   /** Whether `steal` is allowed. Without it, a request with `steal` is rejected with `NotSupportedError`. Default false. */
   readonly allowSteal?: boolean
@@ -93,8 +94,14 @@ export function webLocks<F extends Fencing>(
   const request = async (...given: readonly unknown[]) => {
     const asked = readRequest<F>(given)
     checkRequest(asked, allowSteal === true)
-    if (asked.steal) await forceRelease(locker, asked.name)
-    return hold(locker, asked, ttlMs)
+    if (!asked.steal) return hold(locker, asked, ttlMs)
+    const callback = async (lock: WebLock<F> | null) => {
+      if (lock !== null) return asked.callback(lock)
+      await forceRelease(locker, asked.name)
+      return hold(locker, asked, ttlMs)
+    }
+    // A locker that grants nothing, say because it drains, refuses here, before it takes the lock from anybody.
+    return hold(locker, { ...asked, ifAvailable: true, callback }, ttlMs)
   }
   const query = async () => {
     const states = await locker.list()

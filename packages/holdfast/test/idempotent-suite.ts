@@ -271,7 +271,7 @@ export function idempotentCases<Tx>(world: () => IdempotentWorld<Tx>): void {
     for (const waitMs of [0, 30])
       await assert.rejects(
         first()(request, () => assert.fail('another caller is at it'), { waitMs }),
-        { code: 'ACQUIRE_TIMEOUT', message: /Another caller is still at this work/ },
+        { code: 'ACQUIRE_TIMEOUT', isBlocked: false, message: /Another caller is still at this work/ },
       )
     const reason = new Error('cancelled')
     const controller = new AbortController()

@@ -70,6 +70,14 @@ export async function eventsDuring<K extends keyof HoldfastEvents>(
   return events
 }
 
+/** Lets the garbage collector come by until `isDone`, or often enough. */
+export async function collect(isDone: () => boolean, mostTurns = 50): Promise<void> {
+  for (let turn = 0; turn < mostTurns && !isDone(); turn++) {
+    globalThis.gc?.()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
 /** The state of a promise so far, without waiting for it. */
 export function peek<T>(promise: Promise<T>) {
   const seen: { status: 'pending' | 'fulfilled' | 'rejected'; value?: T; reason?: unknown } = {

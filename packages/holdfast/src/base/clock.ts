@@ -121,14 +121,20 @@ const realSetImmediate = setImmediateOfSystem
  * the answers that arrived meanwhile: they are read first, and may cancel it. `firedMs`: when the timer fired, on the
  * monotonic clock; what became due after that is judged another time.
  */
-export function judgeLate(clock: Clock, delayMs: number, judge: (firedMs: number) => void): Timer {
+export function judgeLate(
+  clock: Clock,
+  delayMs: number,
+  judge: (firedMs: number) => void,
+  options?: { readonly keepsProcessAlive?: boolean },
+): Timer {
   let isCancelled = false
-  const timer = clock.setTimer(delayMs, () => {
+  const fire = () => {
     const firedMs = clock.monotonicMs()
     afterThisTurn(() => {
       if (!isCancelled) judge(firedMs)
     })
-  })
+  }
+  const timer = clock.setTimer(delayMs, fire, options)
   return {
     cancel() {
       isCancelled = true

@@ -420,8 +420,11 @@ export interface ErrorByCode {
   NOT_COMMITTED: NotCommittedError
 }
 
+/** One of all errors, so that `switch (error.code)` narrows. */
+export type AnyHoldfastError = ErrorByCode[ErrorCode]
+
 /** Tells Holdfast's errors from others, and one from another, also when two copies of the package are loaded. */
-export function isHoldfastError(error: unknown): error is HoldfastError
+export function isHoldfastError(error: unknown): error is AnyHoldfastError
 export function isHoldfastError<C extends ErrorCode>(error: unknown, code: C): error is ErrorByCode[C]
 export function isHoldfastError(error: unknown, code?: ErrorCode): boolean {
   if (!(error instanceof Error) || !(brand in error)) return false

@@ -107,6 +107,42 @@ describe('events of acquiring', () => {
     )
   })
 
+  test('owner and note of the call are in all its events and in those of its lease, and in no other', async () => {
+    const { ours, other, clock, failing, one, eventsOf } = setStage()
+    const asked = { owner: 'order 7', note: 'nightly' }
+    const told = (event: object) => ({
+      owner: (event as { owner?: string }).owner,
+      note: (event as { note?: string }).note,
+    })
+    const first = await other.acquire('n')
+    assert.equal(await ours.tryAcquire('n', asked), null)
+    await assert.rejects(ours.acquire('n', { ...asked, maxWaiters: 0 }), { code: 'QUEUE_FULL' })
+    const late = assert.rejects(ours.acquire('n', { ...asked, waitMs: 700 }), { code: 'ACQUIRE_TIMEOUT' })
+    await clock.advance(700)
+    await late
+    await first.release()
+    const lease = await ours.acquire('n', { ...asked, warnHoldMs: 0 })
+    await clock.advance(5_600)
+    failing.add('release')
+    await lease.release()
+    const kinds = ['busy', 'failed', 'waiting', 'timed-out', 'acquired', 'held-long', 'released'] as const
+    for (const kind of [...kinds, 'release-failed'] as const) assert.deepEqual(told(one(kind)), asked, kind)
+    const permit = await ours.acquirePermits('p', { ...asked, capacity: 2 })
+    await ours.acquire('plain', { owner: 'order 8' })
+    assert.deepEqual(eventsOf('acquired').slice(1).map(told), [asked, { owner: 'order 8', note: undefined }])
+    failing.clear()
+    failing.add('keepAlive')
+    await clock.advance(20_000)
+    assert.equal(permit.state, 'lost')
+    for (const kind of ['jeopardy', 'lost'] as const)
+      assert.deepEqual(
+        eventsOf(kind)
+          .map(told)
+          .find(({ note }) => note),
+        asked,
+      )
+  })
+
   test('failed for now, when it goes on trying', async () => {
     const { ours, clock, failing, eventsOf, one } = setStage()
     failing.add('enqueue')
@@ -548,8 +584,8 @@ describe('channels', () => {
   })
 
   test('the tests above have made every kind be emitted', () => {
-    // Warnings and jobs are about engines that are servers; their tests are beside those.
-    assert.deepEqual([...setStage.emitted, 'job', 'warning'].sort(), [...kinds].sort())
+    // Jobs are about an engine that is a server; their tests are beside it.
+    assert.deepEqual([...setStage.emitted, 'job'].sort(), [...kinds].sort())
   })
 
   test('docs/reference/events.md lists every kind, and nothing else', () => {
@@ -568,6 +604,8 @@ describe('channels', () => {
       HOLDFAST_SCHEDULE: true,
       HOLDFAST_PROXY: true,
       HOLDFAST_TELEMETRY: true,
+      HOLDFAST_DROPPED: true,
+      HOLDFAST_TTL: true,
     }
     assert.deepEqual(
       tableRows('events.md', 'Warnings').map(({ code }) => code),

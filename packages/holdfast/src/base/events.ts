@@ -18,18 +18,23 @@ export interface AboutName {
   readonly holder: string
 }
 
+/** Members that a call's own options give; `owner` and `note` are absent where it gave none. */
+export interface AboutRequest extends AboutName {
+  readonly mode: Mode
+  readonly owner?: string
+  readonly note?: string
+}
+
 /** Members of every event about a lease. */
-export interface AboutLease extends AboutName {
+export interface AboutLease extends AboutRequest {
   readonly id: string
   readonly token: bigint | null
-  readonly mode: Mode
 }
 
 /** Members of every event of an acquiring call. */
-export interface AboutAttempt extends AboutName {
+export interface AboutAttempt extends AboutRequest {
   /** The same in all events of the call. */
   readonly attemptId: string
-  readonly mode: Mode
 }
 
 /** One name was asked for while another was held, and where in the program. */
@@ -125,10 +130,10 @@ export interface HoldfastEvents {
     readonly tookMs: number
   }
   optimistic: { readonly outcome: 'updated' | 'conflict'; readonly attempts: number }
-  /** A worker has ended a job; `name` is its queue. `dead`: it was its last start, and the job is set aside. */
+  /** A worker has ended a job; `name` is its queue. `set-aside`: it was its last start. */
   job: {
     readonly name: string
-    readonly outcome: 'done' | 'retried' | 'dead'
+    readonly outcome: 'done' | 'retried' | 'set-aside'
     readonly starts: number
   }
   /** A schedule's start of a tick has ended here, or none was started. `tick`: its scheduled time, null if none was started. */
@@ -161,10 +166,12 @@ export type TickOutcome = 'ran' | 'failed' | 'set-aside' | 'left' | 'error' | 's
  * `declare module '../../../base/events.ts' { interface WarningCodes { HOLDFAST_ACME_CLOCK: true } }`.
  */
 export interface WarningCodes {
+  HOLDFAST_DROPPED: true
   HOLDFAST_HTTP: true
   HOLDFAST_PARTITIONS: true
   HOLDFAST_SCHEDULE: true
   HOLDFAST_TELEMETRY: true
+  HOLDFAST_TTL: true
 }
 
 /** A warning's subject. Without a listener it goes to the process, and `node --disable-warning=<code>` silences it. */

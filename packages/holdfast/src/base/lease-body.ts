@@ -29,7 +29,7 @@ export async function settle(body: () => unknown): Promise<BodyOutcome> {
 export const bodyRuns = Symbol('a body runs')
 
 /** Needs of `withLeases`; a wrapper of a locker is one, too. */
-interface LeasesLocker<S> {
+export interface LeasesLocker<S> {
   acquireAll(names: readonly string[], options?: AcquireOptions): Promise<S>
   readonly [bodyRuns]?: (finished: Promise<void>) => void
 }
@@ -42,8 +42,13 @@ export async function withLeases<S extends LeaseSet, T>(
 ): Promise<T> {
   const { options, body } = readBody(optionsOrBody, maybeBody)
   const set = await locker.acquireAll(names, options)
-  const running = lostOf(set.leases) === undefined ? settle(() => body(set)) : undefined
-  if (running === undefined) return concludeAll<T>(set.leases, { status: 'fulfilled', value: undefined })
+  // As in `withLease`: one of them may have been lost in between. The body has not run, so the error has no outcome of it.
+  const loss = lostOf(set.leases)
+  if (loss !== undefined) {
+    await set.release()
+    throw loss
+  }
+  const running = settle(() => body(set))
   locker[bodyRuns]?.(running.then(() => {}))
   return concludeAll<T>(set.leases, await running)
 }

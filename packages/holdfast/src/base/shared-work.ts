@@ -7,7 +7,7 @@
  */
 import type { Call } from '../spi.ts'
 import { cancelledCall } from './aborting.ts'
-import type { Clock } from './clock.ts'
+import { type Clock, judgeLate } from './clock.ts'
 
 /** The work fails after this time. */
 export interface WorkLimit {
@@ -66,9 +66,8 @@ export class SharedWork<T> {
   #run(): Running<T> {
     const limit = this.#limit
     const controller = new AbortController()
-    const timer = limit?.clock.setTimer(limit.ms, () =>
-      controller.abort(new Error(`it was not done within ${limit.ms} ms`)),
-    )
+    const late = () => controller.abort(new Error(`it was not done within ${limit?.ms} ms`))
+    const timer = limit && judgeLate(limit.clock, limit.ms, late)
     // A start that throws rejects as well.
     const promise = (async () => this.#start(controller.signal))().finally(() => timer?.cancel())
     const running: Running<T> = { promise, controller, callers: 0 }

@@ -240,7 +240,7 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
 
   /**
    * Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. A call without `drainMs`
-   * ends the draining of an earlier one.
+   * ends the draining of an earlier one, and its `graceMs` counts; `graceMs: 0` ends a grace that has begun, too.
    */
   close(options?: CloseOptions): Promise<void>
 }

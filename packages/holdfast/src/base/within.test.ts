@@ -55,3 +55,16 @@ test('a promise that does not settle in time is left to itself, with the reason 
   await rejected
   assert.equal(clock.pendingTimers, 0)
 })
+
+test('an answer that arrived while the process was blocked is read before its time is judged', async () => {
+  const fires: (() => void)[] = []
+  const setTimer = (_delayMs: number, fire: () => void) => {
+    fires.push(fire)
+    return { cancel() {} }
+  }
+  const { promise, resolve } = Promise.withResolvers<number>()
+  const asked = settledWithin({ ...createFakeClock(), setTimer }, 100, promise)
+  for (const fire of fires) fire()
+  resolve(7)
+  assert.equal(await asked, 7)
+})

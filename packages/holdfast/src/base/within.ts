@@ -1,6 +1,6 @@
 /** Work that must not take for ever. The timer ends with the work. */
 import { Cancellation, unlessCancelled } from './cancellation.ts'
-import type { Clock } from './clock.ts'
+import { type Clock, judgeLate } from './clock.ts'
 
 export interface WithinOptions {
   /** Default: an error with the text `no answer within 5000 ms`. */
@@ -10,7 +10,10 @@ export interface WithinOptions {
   readonly tie?: (limit: Cancellation) => () => void
 }
 
-/** Runs `work`, and cancels `limit` with the reason after so long: `work` decides what that means. */
+/**
+ * Runs `work`, and cancels `limit` with the reason after so long: `work` decides what that means. What arrived while the process was
+ * blocked is read first.
+ */
 export async function withLimit<T>(
   clock: Clock,
   ms: number,
@@ -19,7 +22,7 @@ export async function withLimit<T>(
 ): Promise<T> {
   const { reason = () => new Error(`no answer within ${ms} ms`), keepsProcessAlive = false, tie } = options
   const limit = new Cancellation()
-  const timer = clock.setTimer(ms, () => limit.cancel(reason()), { keepsProcessAlive })
+  const timer = judgeLate(clock, ms, () => limit.cancel(reason()), { keepsProcessAlive })
   const untie = tie?.(limit)
   try {
     return await work(limit)

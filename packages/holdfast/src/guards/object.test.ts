@@ -255,6 +255,16 @@ describe('objectGuard', () => {
     )
   })
 
+  test('a call inside a run is refused in words that help, also for another object', async () => {
+    const store = mapStore()
+    const guard = objectGuard({ store })
+    await guard.run(fence(1n, 'a'), async () => {
+      const refusal = { code: 'INVALID_ARGUMENT', message: /one object: call it before the run or after it/ }
+      for (const name of ['a', 'b']) await assert.rejects(guard.get(fence(2n, name)), refusal)
+    })
+    assert.equal(await guard.get(fence(1n, 'b')), null)
+  })
+
   test('T16 a store that never answers is given up after callTimeoutMs, and the outcome of a write is unknown', async () => {
     const clock = createFakeClock()
     const never = () => new Promise<never>(() => {})

@@ -15,6 +15,7 @@ export { cancelledCall }
 export interface IdentityOptions {
   readonly namespace?: string
   readonly issuer?: string
+  /** The top of every token: those of a higher epoch, such as 1, are above all of a lower one. Default 0. */
   readonly epoch?: number
 }
 

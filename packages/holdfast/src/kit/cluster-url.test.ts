@@ -38,3 +38,13 @@ test.each([
   expect(error).toMatchObject({ code: 'INVALID_ARGUMENT', message: expect.stringContaining(message) })
   expect(String(error)).not.toContain('s%@')
 })
+
+test('a certificate that cannot be read is named, with its option', async () => {
+  const cause = Object.assign(new Error('no such file'), { code: 'ENOENT' })
+  const error = await parse('acmes', '//ada:s3cret@a?ca=/nope', {
+    readFile: async () => Promise.reject(cause),
+  }).catch((reason: unknown) => reason)
+  const message = expect.stringContaining('?ca=/nope, a file that cannot be read (ENOENT)')
+  expect(error).toMatchObject({ code: 'INVALID_ARGUMENT', argument: 'url', message, cause })
+  expect(String(error)).not.toContain('s3cret')
+})

@@ -53,7 +53,8 @@ export async function clusterFromUrl<T extends object>(
       `has a certificate and no TLS: write ${secureScheme}:// instead of ${scheme}://.`,
     )
   const tls: Record<string, Buffer> = {}
-  for (const [name, file] of given) tls[name] = await readFile(file as string)
+  for (const [name, file = ''] of given)
+    tls[name] = await readFile(file).catch((cause) => unreadable(name, file, cause))
   const credentials = { username: decoded(user ?? ''), password: decoded(secret) }
   return {
     address: {
@@ -64,6 +65,13 @@ export async function clusterFromUrl<T extends object>(
     },
     options: options as IdentityOptions & Partial<T>,
   }
+}
+
+function unreadable(name: string, file: string, cause: unknown): never {
+  const why = (cause as { readonly code?: string } | null)?.code ?? 'not readable'
+  throw new InvalidArgumentError('url', `has ?${name}=${file}, a file that cannot be read (${why}).`, {
+    cause,
+  })
 }
 
 function decoded(text: string): string {

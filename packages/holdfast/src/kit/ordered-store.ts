@@ -85,9 +85,9 @@ export interface OrderedStore {
 
   /**
    * The write that grants, on condition that `own` is still there: not another key, which a late copy of `join` has created
-   * since (T84, late duplicates). Its version is the token, which is never drawn at `join` (C54, tokens drawn at the grant). `seen` is a view in which the claim was
-   * eligible; the write also asks whether the capacity is that of the view. Without a view it asks whether nothing older
-   * conflicts. If the condition is not met, the answer says how things stand. A granted claim keeps its token.
+   * since (T84, late duplicates). Its version is the token, which is never drawn at `join` (C54, tokens drawn at the grant). `seen` is a
+   * view in which the claim was eligible; the write also asks whether the capacity is that of the view. Without a view it asks whether
+   * nothing older conflicts. If the condition is not met, the answer says how things stand. A granted claim keeps its token.
    */
   confirm(
     request: AcquireRequest,

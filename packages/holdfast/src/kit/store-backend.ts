@@ -1,7 +1,7 @@
 /**
  * Operators' calls on a store with ordered keys. Each call reads the name, and then writes on condition of what it has read. So a
- * copy that arrives late finds something else, and does nothing (T74, misaimed force releases; T78, late operators). The store has no clock to compare with, so a call that
- * has expired is refused before its write is sent.
+ * copy that arrives late finds something else, and does nothing (T74, misaimed force releases; T78, late operators). The store has no clock
+ * to compare with, so a call that has expired is refused before its write is sent.
  */
 import { callWith } from '../base/aborting.ts'
 import type { Clock, Instant } from '../base/clock.ts'

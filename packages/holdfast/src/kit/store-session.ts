@@ -64,6 +64,10 @@ export class StoreSession<
     this.#queue = new PredecessorQueue({ lifetime, store: queue, clock, random, session })
   }
 
+  get isFull(): boolean {
+    return this.#store.isFull === true
+  }
+
   tryAcquire(request: AcquireRequest, call: Call): Promise<AcquireResult<'fenced'>> {
     return this.#acquire(request, () => this.#queue.tryAcquire(request, call), call)
   }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import { describe, test } from 'vitest'
+import { describe, onTestFinished, test, vi } from 'vitest'
 import { defaults } from '../base/defaults.ts'
 import { type ErrorCode, isHoldfastError } from '../base/errors.ts'
+import { onEvent } from '../base/events.ts'
 import type { PermitOptions } from '../base/types.ts'
 import { memory } from '../engines/memory/index.ts'
 import { type BackendInfo, type Fencing, LOCK_CAPACITY } from '../spi.ts'
@@ -39,6 +40,7 @@ describe('what the engine is told', () => {
       holdAtLeastMs: 0,
       warnHoldMs: defaults.warnHoldMs,
       onJeopardy: undefined,
+      site: undefined,
     })
   })
 
@@ -70,6 +72,7 @@ describe('what the engine is told', () => {
       holdAtLeastMs: 50,
       warnHoldMs: Number.POSITIVE_INFINITY,
       onJeopardy,
+      site: undefined,
     })
   })
 
@@ -112,9 +115,9 @@ describe('what is refused', () => {
   })
 
   test.each([
-    ['lockDelayMs', 'lockDelay', 'holdAtLeastMs'],
-    ['holdAtLeastMs', 'holdAtLeast', 'lockDelayMs'],
-  ] as const)('G12 %s where it cannot be enforced', (option, declared, other) => {
+    ['lockDelayMs', 'lockDelay', 'session', 'holdAtLeastMs'],
+    ['holdAtLeastMs', 'holdAtLeast', 'waiter', 'lockDelayMs'],
+  ] as const)('G12 %s where it cannot be enforced', (option, declared, enforcer, other) => {
     const nobody = infoWith({ [declared]: 'none', name: 'some-engine' })
     refused(
       () => lock({ [option]: 1 }, nobody),
@@ -124,7 +127,7 @@ describe('what is refused', () => {
     lock({ [option]: 0 }, nobody)
     lock({ [other]: 1 }, nobody)
     lock({ [option]: 1 }, infoWith({ [declared]: 'server' }))
-    lock({ [option]: 1 }, infoWith({ [declared]: 'waiter' }))
+    lock({ [option]: 1 }, infoWith({ [declared]: enforcer }))
   })
 
   test.each(['lockDelayMs', 'holdAtLeastMs'])('%s that is no time within a day', (option) => {
@@ -217,5 +220,32 @@ describe('TTLs', () => {
   test('a lease that says nothing has the TTL of its locker', () => {
     assert.equal(wantedLock(plain, 'n', {}, { ttlMs: 777, waitMs: 1 }, true).ttlMs, 777)
     assert.equal(wantedLock(plain, 'n', { ttlMs: 888 }, { ttlMs: 777, waitMs: 1 }, true).ttlMs, 888)
+  })
+
+  test.each([
+    ['a locker', 30],
+    ['a locker', 999],
+    ['a call', 30],
+    ['a call', 999],
+  ])('below a second there is one warning in a process: %s with %i', async (giver, short) => {
+    const told: string[] = []
+    onTestFinished(onEvent('warning', ({ code, warning }) => void told.push(`${code}: ${warning}`)))
+    vi.resetModules()
+    const { createLocker } = await import('./locker.ts')
+    const give = async (ttlMs: number) => {
+      const options = { ttlMs }
+      await using client = createLocker(memory(), giver === 'a locker' ? options : {})
+      await client.tryAcquire('n', giver === 'a locker' ? {} : options)
+    }
+    await give(1_000)
+    await assert.rejects(give(10), { code: 'INVALID_ARGUMENT' })
+    assert.deepEqual(told, [])
+    await give(short)
+    await give(500)
+    assert.equal(told.length, 1)
+    assert.match(
+      told[0] ?? '',
+      new RegExp(`^HOLDFAST_TTL: .*in milliseconds, and ${short} is shorter than a pause`),
+    )
   })
 })

@@ -2,6 +2,7 @@
 
 import { defaults, limits } from '../base/defaults.ts'
 import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
+import { warn } from '../base/events.ts'
 import { checkName, checkText } from '../base/names.ts'
 import {
   checkCallback,
@@ -15,6 +16,7 @@ import {
 import type { AcquireOptions, HoldOptions, PermitOptions, WaitOptions } from '../base/types.ts'
 import { type BackendInfo, type Fencing, LOCK_CAPACITY, type Mode } from '../spi.ts'
 import type { Wanted } from './attempt.ts'
+import { siteOfAcquire } from './dropped.ts'
 
 /** Defaults of a locker, where a call says nothing. */
 export interface AcquireDefaults {
@@ -89,7 +91,17 @@ export function checkTtlMs(info: BackendInfo<Fencing>, asked: unknown): number {
       'ttlMs',
       `of ${ttlMs} is too short: drift (${info.driftMs(ttlMs)} ms) must stay below a third of it.`,
     )
+  if (ttlMs < 1_000 && !hasToldOfShortTtl) tellOfShortTtl(info, ttlMs)
   return ttlMs
+}
+
+/** Once for each process, also if somebody listens to warnings. */
+let hasToldOfShortTtl = false
+
+function tellOfShortTtl({ name: backend, namespace }: BackendInfo<Fencing>, ttlMs: number): void {
+  hasToldOfShortTtl = true
+  const warning = `ttlMs is in milliseconds, and ${ttlMs} is shorter than a pause of a busy process, which then loses its leases`
+  warn({ backend, namespace, code: 'HOLDFAST_TTL', warning })
 }
 
 function wanted(
@@ -129,6 +141,7 @@ function wanted(
         ? defaults.warnHoldMs
         : checkNumber('warnHoldMs', warnHoldMs, { min: 0, infinityAllowed: true }),
     onJeopardy: onJeopardy === undefined ? undefined : checkCallback('onJeopardy', onJeopardy),
+    site: siteOfAcquire(wanted),
   }
   if (terms.holdAtLeastMs > terms.maxHoldMs)
     throw new InvalidArgumentError('holdAtLeastMs', `must not be more than maxHoldMs (${maxHoldMs}).`)

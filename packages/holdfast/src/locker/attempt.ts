@@ -35,6 +35,8 @@ export interface Wanted {
   readonly holdAtLeastMs: number
   readonly warnHoldMs: number
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
+  /** The place in the user's program, if it is noted (`dropped.ts`). */
+  readonly site?: string | undefined
 }
 
 /** Shared by all attempts of a locker. */
@@ -305,10 +307,16 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   /** For events. The id is made at the first use, and is that of all tries of a call. */
   get about(): AboutAttempt {
     const { info, holder, random } = this.#host.context
-    const { name, mode } = this.wanted.request
     this.#eventId ??= random.id()
-    return { backend: info.name, namespace: info.namespace, name, holder, attemptId: this.#eventId, mode }
+    const { name: backend, namespace } = info
+    return { backend, namespace, ...aboutRequest(this.wanted), holder, attemptId: this.#eventId }
   }
+}
+
+/** The caller's request, as events tell it. */
+export function aboutRequest({ request }: Wanted): Pick<AboutAttempt, 'name' | 'mode' | 'owner' | 'note'> {
+  const { name, mode, owner, note } = request
+  return { name, mode, ...(owner !== undefined && { owner }), ...(note !== undefined && { note }) }
 }
 
 function doNothing(): void {}

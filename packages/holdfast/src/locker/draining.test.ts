@@ -1,5 +1,6 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createRig, peek } from '../../test/rig.ts'
+import { onEvent } from '../base/events.ts'
 import { reentrant } from '../recipes/reentrant.ts'
 
 const draining = { code: 'CLOSED', message: expect.stringMatching(/draining.*another process/) }
@@ -9,20 +10,29 @@ describe('close with drainMs', () => {
     const { clock, locker } = createRig()
     const client = locker()
     const [lease, busy] = [await client.acquire('a'), await locker().acquire('busy')]
-    const body = Promise.withResolvers<string>()
-    const running = peek(client.withLease('b', () => body.promise))
+    const ends = Promise.withResolvers<string>()
+    const running = peek(client.withLease('b', () => ends.promise))
     const waiting = peek(client.acquire('busy'))
     await clock.settle()
     const closed = peek(client.close({ drainMs: 20_000 }))
     await expect(client.acquire('c')).rejects.toMatchObject(draining)
     await expect(client.tryAcquire('c')).rejects.toMatchObject(draining)
     await expect(client.acquireAll(['c', 'd'])).rejects.toMatchObject(draining)
+    const body = vi.fn()
+    for (const refused of [
+      client.acquirePermits('p', { capacity: 2 }),
+      client.tryAcquirePermits('p', { capacity: 2 }),
+      client.withLease('c', body),
+      client.withLeases(['c', 'd'], body),
+    ])
+      await expect(refused).rejects.toMatchObject(draining)
+    expect(body).not.toHaveBeenCalled()
     await clock.advance(12_000)
     expect(waiting.reason).toMatchObject(draining)
     // Renewed meanwhile, and not told to stop.
     expect([lease.state, lease.signal.aborted, closed.status]).toEqual(['held', false, 'pending'])
     expect((await client.inspect('busy'))?.waiters).toEqual([])
-    body.resolve('done')
+    ends.resolve('done')
     await clock.settle()
     expect([running.value, closed.status]).toEqual(['done', 'pending'])
     await lease.release()
@@ -67,6 +77,38 @@ describe('close with drainMs', () => {
     expect([lease.state, first.status]).toEqual(['lost', 'fulfilled'])
   })
 
+  test('the grace of the later close counts, and 0 ends a grace that has begun', async () => {
+    const { clock, locker } = createRig()
+    const stubborn = async () => {
+      const client = locker()
+      client.withLease('a', () => new Promise(() => {})).catch(() => {})
+      await clock.settle()
+      return client
+    }
+    const drains = await stubborn()
+    const drained = peek(drains.close({ drainMs: 60_000 }))
+    await clock.advance(1_000)
+    void drains.close({ graceMs: 2_000 })
+    await clock.advance(1_999)
+    expect(drained.status).toBe('pending')
+    await clock.advance(1)
+    expect(drained.status).toBe('fulfilled')
+
+    const keeps = await stubborn()
+    const kept = peek(keeps.close({ drainMs: 60_000, graceMs: 2_000 }))
+    void keeps.close()
+    await clock.advance(2_000)
+    expect(kept.status).toBe('fulfilled')
+
+    const waits = await stubborn()
+    const waited = peek(waits.close({ graceMs: 60_000 }))
+    await clock.advance(1_000)
+    expect(waited.status).toBe('pending')
+    void waits.close({ graceMs: 0 })
+    await clock.settle()
+    expect([waited.status, clock.pendingTimers]).toEqual(['fulfilled', 0])
+  })
+
   test('of a locker that holds nothing closes at once', async () => {
     const { clock, locker } = createRig()
     const client = locker()
@@ -80,7 +122,10 @@ describe('close with drainMs', () => {
     const client = createRig().locker()
     for (const drainMs of [-1, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 31, '5' as never])
       await expect(client.close({ drainMs })).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
-    expect((await client.acquire('a')).state).toBe('held')
+    const lease = await client.acquire('a')
+    for (const options of [{ nonsense: 1 }, { graceMs: -1 }, { drainMs: 5, graceMs: '5' }])
+      await expect(client.close(options as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect([lease.state, (await client.acquire('b')).state]).toEqual(['held', 'held'])
   })
 })
 
@@ -118,6 +163,28 @@ describe('withLeases', () => {
     expect(await operator.list()).toEqual([])
   })
 
+  test('G11 a loss before the body begins is thrown as it is: a body that never ran has no outcome', async () => {
+    const { clock, engine, locker } = createRig()
+    const client = locker()
+    const { acquireAll } = client
+    Object.assign(client, {
+      acquireAll: async (...given: Parameters<typeof acquireAll>) => {
+        const set = await acquireAll(...given)
+        engine.deleteName('default', 'b')
+        await clock.advance(6_000)
+        return set
+      },
+    })
+    const body = vi.fn()
+    const lost = await client.withLeases(['a', 'b'], body).catch((error) => error)
+    expect(lost).toMatchObject({ code: 'LEASE_LOST', resource: 'b', reason: 'deleted' })
+    expect([lost.body, await locker().list()]).toEqual([undefined, []])
+    onTestFinished(onEvent('acquired', () => clock.block(60_000)))
+    const alone = await client.withLease('c', body).catch((error) => error)
+    expect(alone).toMatchObject({ code: 'LEASE_LOST', resource: 'c' })
+    expect([alone.body, body.mock.calls, await locker().list()]).toEqual([undefined, [], []])
+  })
+
   test('T53 closing waits for the body, also through a wrapper', async () => {
     const { clock, locker } = createRig()
     for (const wrap of [(client: ReturnType<typeof locker>) => client, reentrant]) {
@@ -145,20 +212,67 @@ describe('withLeases', () => {
       () => client.withLeases(['a'], { nonsense: 1 } as never, body),
     ])
       await expect(call()).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(await client.list()).toEqual([])
   })
 })
 
-test('a lease as JSON is useful in a log and has no secret', async () => {
-  const { locker } = createRig()
-  const lease = await locker({ holder: 'api' }).acquire('sku:42', { ttlMs: 9_000 })
-  const text = JSON.stringify(lease)
-  const { remainingMs, ...others } = JSON.parse(text)
-  expect(others).toEqual({
-    id: lease.id,
-    name: 'sku:42',
-    holder: 'api',
-    state: 'held',
-    token: String(lease.fence.token),
+describe('JSON of a lease', () => {
+  test('is useful in a log and has no secret', async () => {
+    const { clock, locker, engine } = createRig()
+    const client = locker({ holder: 'api' })
+    const lease = await client.acquire('sku:42', { ttlMs: 9_000 })
+    const { remainingMs, ...others } = JSON.parse(JSON.stringify(lease))
+    const about = { id: lease.id, name: 'sku:42', holder: 'api' }
+    expect(others).toEqual({ ...about, state: 'held', token: String(lease.fence.token) })
+    expect(remainingMs).toBeGreaterThan(8_000)
+    engine.deleteName('default', 'sku:42')
+    await clock.advance(9_000)
+    const lost = { ...others, state: 'lost', remainingMs: 0 }
+    expect(JSON.parse(JSON.stringify({ lease }))).toEqual({ lease: lost })
   })
-  expect(remainingMs).toBeGreaterThan(8_000)
+
+  test('of a permit is alike, and on an engine without tokens the token is null', async () => {
+    const { locker } = createRig()
+    const client = locker()
+    const permit = await client.acquirePermits('p', { capacity: 2 })
+    const unfenced = locker({
+      wrap(backend) {
+        const openSession = backend.openSession.bind(backend)
+        return Object.assign(backend, {
+          async openSession(...given: Parameters<typeof openSession>) {
+            const session = await openSession(...given)
+            const { tryAcquire } = session
+            session.tryAcquire = async (...asked) => {
+              const result = await tryAcquire.apply(session, asked)
+              return result.kind === 'granted'
+                ? { ...result, grant: { ...result.grant, token: null as never } }
+                : result
+            }
+            return session
+          },
+        })
+      },
+    })
+    const lease = await unfenced.tryAcquire('n')
+    expect(lease?.fencing).toBe('unfenced')
+    for (const [held, token] of [
+      [permit, '1'],
+      [lease, null],
+    ] as const) {
+      const { id, name, holder } = held as typeof permit
+      const told = { id, name, holder, state: 'held', remainingMs: expect.any(Number), token }
+      expect(JSON.parse(JSON.stringify(held))).toEqual(told)
+    }
+  })
+
+  test('of a lease that was entered again says what that one is', async () => {
+    const client = reentrant(createRig().locker())
+    await client.withLease('n', async (outer) => {
+      const inner = await client.acquire('n')
+      await inner.release()
+      const { state, remainingMs, ...others } = JSON.parse(JSON.stringify(inner))
+      expect([state, remainingMs]).toEqual(['released', 0])
+      expect(JSON.parse(JSON.stringify(outer))).toMatchObject({ ...others, state: 'held' })
+    })
+  })
 })

@@ -8,7 +8,8 @@
  * 1. A keep-alive confirms exactly the leases that it listed when it was sent, from the moment it was sent (T1, validity from the send time).
  *    It names their grants: the same attempt under another grant is not the lease that is believed in (T84, late duplicates).
  * 2. A failed keep-alive is not a "no": it puts leases into jeopardy, is tried again soon, and the deadline alone
- *    decides (T16, answers that never come; T30, renewals that stop silently; T33, black holes). An answer that comes late still counts, from its send time, unless the lease is over.
+ *    decides (T16, answers that never come; T30, renewals that stop silently; T33, black holes). An answer that comes late still counts,
+ *    from its send time, unless the lease is over.
  */
 
 import { Cancellation, unlessCancelled } from '../base/cancellation.ts'

@@ -3,7 +3,7 @@
  * together (`keep-alive.ts`); here is what they prolong, until when it may be believed, and how it ends.
  *
  *   open ──unresolved claim──▶ open, but takes no new leases                [isSound]
- *   open ──worn out──▶ open, takes new leases only if no other can          [takesNewLeases]
+ *   open ──worn out | full──▶ open, takes new leases only if no other can          [takesNewLeases]
  *   open ──its own deadline | engine says gone | unresolved for one TTL──▶ gone   [end]
  *   open ──close──▶ gone
  *
@@ -88,10 +88,15 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
     return this.isOpen && this.#unresolved === 0
   }
 
-  /** Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. */
+  /** Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. Only the engine knows whether it is full. */
   get takesNewLeases(): boolean {
     const isWornOut = this.#abandoned >= this.#context.maxAbandonedPerSession
-    return this.#unresolved === 0 && !isWornOut && this.isOpenAt(instantOf(this.clock))
+    return (
+      this.#unresolved === 0 &&
+      !isWornOut &&
+      !this.engineSession.isFull &&
+      this.isOpenAt(instantOf(this.clock))
+    )
   }
 
   get isIdle(): boolean {

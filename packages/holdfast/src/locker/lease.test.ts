@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { createRig, eventsDuring, peek } from '../../test/rig.ts'
+import { collect, createRig, eventsDuring, peek } from '../../test/rig.ts'
 import { LeaseLostError } from '../base/errors.ts'
 import type { Lease } from '../base/types.ts'
 import type { FaultPlan } from '../testing/faults.ts'
@@ -229,14 +229,6 @@ describe('terms', () => {
     expect(await locker().tryAcquire('a')).toBeNull()
   })
 })
-
-/** Lets the garbage collector come by until `isDone`, or often enough. */
-async function collect(isDone: () => boolean, mostTurns = 50): Promise<void> {
-  for (let turn = 0; turn < mostTurns && !isDone(); turn++) {
-    globalThis.gc?.()
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-}
 
 describe('dropped leases', () => {
   test('a lease without references is lost, then released, with an event', async () => {

@@ -13,7 +13,7 @@ import { publicIdOf } from '../base/ids.ts'
 import { inNeutralContext } from '../base/neutral-context.ts'
 import type { ReleaseOutcome } from '../base/types.ts'
 import type { Fencing, Grant, GrantedClaim } from '../spi.ts'
-import type { Attempt, Wanted } from './attempt.ts'
+import { type Attempt, aboutRequest, type Wanted } from './attempt.ts'
 
 /**
  * The fate of a lost lease at the engine: it is `gone` there already, is to be `abandoned`, or is `kept` until
@@ -165,8 +165,8 @@ export class LeaseRecord extends Belief<LeaseHost> {
   }
 
   get about(): AboutLease {
-    const { host, claim, id, token, terms } = this
-    return { ...host.about, name: claim.name, id, token, mode: terms.request.mode }
+    const { host, id, token, terms } = this
+    return { ...host.about, ...aboutRequest(terms), id, token }
   }
 
   protected override timeLeftMs(now: Instant): number {

@@ -65,6 +65,7 @@ import { Acquiring, stopWith } from './acquiring.ts'
 import { callForCaller, changingNothing } from './call.ts'
 import type { LockerContext } from './context.ts'
 import { leaseHandle, permitHandle } from './handle.ts'
+import type { LeaseRecord } from './lease.ts'
 import { shownState } from './name-state.ts'
 import { holdersMeantBy, Operating } from './operating.ts'
 import { Sessions } from './sessions.ts'
@@ -112,6 +113,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   /** No acquire from here on: it closes, or is about to. */
   readonly #refusing = new Cancellation()
   readonly #drained = new Cancellation()
+  readonly #graceIsOver = new Cancellation()
+  #graceMs: number = defaults.closeGraceMs
   #closed: Promise<void> | undefined
 
   constructor(backend: Backend<F>, options: LockerOptions) {
@@ -156,12 +159,13 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     return record === null ? null : leaseHandle<F>(record, this.#context)
   }
 
-  async acquire(name: string, options: AcquireOptions = {}): Promise<Lease<F>> {
+  async acquire(name: string, options?: AcquireOptions): Promise<Lease<F>> {
+    return leaseHandle<F>(await this.#obtain(name, options), this.#context)
+  }
+
+  #obtain(name: string, options: AcquireOptions = {}): Promise<LeaseRecord> {
     const wanted = wantedLock(this.info, name, options, this.#defaults, true)
-    return leaseHandle<F>(
-      await this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal),
-      this.#context,
-    )
+    return this.#acquiring.obtain(wanted, this.#waitMs(options.waitMs), options.signal)
   }
 
   async tryAcquirePermits(name: string, options: TryPermitOptions): Promise<Permit | null> {
@@ -192,10 +196,10 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     maybeBody?: (lease: Lease<F>) => Promise<T> | T,
   ): Promise<T> {
     const { options, body } = readBody(optionsOrBody, maybeBody)
-    const lease = await this.acquire(name, options)
+    const record = await this.#obtain(name, options)
     // Closing, or a blocked event loop, may have come in between: then the name is no longer kept for a body that starts now.
-    if (lease.state === 'lost') throw lease.signal.reason
-    const running = runWithLease(lease, body, this.info, options.mode)
+    if (record.state === 'lost') throw record.signal.reason
+    const running = runWithLease(record, leaseHandle<F>(record, this.#context), body)
     this[bodyRuns](running.finished)
     return running.outcome
   }
@@ -378,13 +382,11 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
   async close(options: CloseOptions = {}): Promise<void> {
     checkKnownOptions('options', options, ['graceMs', 'drainMs'])
     const drainMs = checkNumber('drainMs', options.drainMs ?? 0, { min: 0, max: limits.timerMs })
-    const graceMs = checkNumber('graceMs', options.graceMs ?? defaults.closeGraceMs, {
-      min: 0,
-      infinityAllowed: true,
-    })
+    const { graceMs = this.#graceMs } = options
+    this.#graceMs = checkNumber('graceMs', graceMs, { min: 0, infinityAllowed: true })
+    if (graceMs === 0 && this.#closed !== undefined) this.#graceIsOver.cancel(undefined)
     // Without draining, all leases are lost before this returns.
-    this.#closed ??=
-      drainMs === 0 ? this.#close(graceMs) : this.#drain(drainMs).then(() => this.#close(graceMs))
+    this.#closed ??= drainMs === 0 ? this.#close() : this.#drain(drainMs).then(() => this.#close())
     // Asked again without more time, say by a second SIGTERM.
     if (drainMs === 0) this.#drained.cancel(undefined)
     return this.#closed
@@ -397,7 +399,7 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     await this.#within(drainMs, unlessCancelled(Promise.all([idle, ...this.#bodies.keys()]), this.#drained))
   }
 
-  async #close(graceMs: number): Promise<void> {
+  async #close(): Promise<void> {
     this.#refusing.cancel(new ClosedError())
     this.#closing.cancel(new ClosedError())
     // After a drain the refusal says that it is draining, which is over.
@@ -408,7 +410,8 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     for (const session of this.#sessions.all) {
       for (const lease of [...session.attempts.leases()]) lease.lose('closed', 'kept')
     }
-    await this.#within(graceMs, Promise.allSettled(this.#bodies.keys()))
+    const bodies = Promise.allSettled(this.#bodies.keys())
+    await this.#within(this.#graceMs, unlessCancelled(bodies, this.#graceIsOver))
     // A body that ignores its signal must not keep the process alive after that.
     for (const alive of this.#bodies.values()) alive.cancel()
     await this.#sessions.closeAll()

@@ -90,10 +90,11 @@ test('a span goes around the body of withLease, which runs in its context', asyn
   channel.start.bindStore(span, (context) => context)
   onTestFinished(() => void channel.start.unbindStore(span))
   const client = locker({ holder: 'traced' })
-  const within = await client.withLease('x', async () => span.getStore())
+  const options = { mode: 'shared', owner: 'order 7', note: 'nightly' } as const
+  const within = await client.withLease('x', options, async () => span.getStore())
   const [start] = told
   assert.equal(within, start?.context)
-  assert.equal(start?.context.name, 'x')
+  assert.partialDeepStrictEqual(start?.context, { name: 'x', ...options })
   await assert.rejects(
     client.withLease('x', () => {
       throw new Error('the body failed')

@@ -1,9 +1,10 @@
-/** Every abandoned attempt leaves a mark at the engine, so a session that carries many is replaced. */
+/** Every abandoned attempt leaves a mark at the engine, so a session that carries many is replaced. So is one that the engine calls full. */
 import { expect, test } from 'vitest'
 import { contextOf } from '../../test/context.ts'
 import { createRig } from '../../test/rig.ts'
 import { Cancellation } from '../base/cancellation.ts'
 import { memory } from '../engines/memory/index.ts'
+import { replace } from '../testing/conformance/wrapping.ts'
 import { faultyBackend } from '../testing/faulty-backend.ts'
 import { wantedLock } from './acquire-options.ts'
 import { Acquiring } from './acquiring.ts'
@@ -14,10 +15,18 @@ const maxAbandonedPerSession = 5
 const ttlMs = 80_000_000
 
 /** A locker’s inner parts with small limits; another client holds the name `busy`. */
-async function setUp() {
+async function setUp(isFull = () => false) {
   const { clock, engine, locker } = createRig()
   await locker().acquire('busy', { ttlMs })
-  const backend = faultyBackend(memory({ engine, clock }))
+  const backend = faultyBackend(
+    replace(memory({ engine, clock }), {
+      session: () => ({
+        get isFull() {
+          return isFull()
+        },
+      }),
+    }),
+  )
   const context = contextOf(backend, { maxSessions, maxAbandonedPerSession })
   const sessions = new Sessions(backend, context)
   const acquiring = new Acquiring(backend, context, sessions, new Cancellation())
@@ -68,6 +77,17 @@ test('G10 G11 sessions that are all worn out and carry leases do not lock their 
     await acquire(`long/${number}`)
     await wearOut()
   }
+  const lease = await tryAcquire('free')
+  expect(lease?.state).toBe('held')
+  expect(faults.count('openSession')).toBe(maxSessions)
+})
+
+test('a full session keeps its leases, and takes new ones when it has room again, or when no other can be opened', async () => {
+  let isFull = true
+  const { faults, acquire, tryAcquire } = await setUp(() => isFull)
+  for (let number = 0; number < maxSessions + 1; number++) await acquire(`long/${number}`)
+  expect(faults.count('openSession')).toBe(maxSessions)
+  isFull = false
   const lease = await tryAcquire('free')
   expect(lease?.state).toBe('held')
   expect(faults.count('openSession')).toBe(maxSessions)

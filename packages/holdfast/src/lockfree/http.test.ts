@@ -279,6 +279,25 @@ describe('idempotency keys over HTTP', () => {
     }
   })
 
+  test('a transaction that was rolled back is told as that, and the next request does the work again', async () => {
+    let calls = 0
+    await using service = await serve('node', async ({ store }) => {
+      const answer = { status: 201, body: `${++calls}` }
+      if (calls > 1) return answer
+      database.exec('BEGIN')
+      await store(database, answer)
+      database.exec('ROLLBACK')
+      return answer
+    })
+    const key = newKey()
+    const refused = await post(service, key)
+    assert.equal(refused.headers.get('retry-after'), '1')
+    const { code, detail } = (await refused.json()) as { code: string; detail: string }
+    assert.deepEqual([refused.status, code], [503, 'NOT_COMMITTED'])
+    assert.match(detail, /transaction with the answer was not committed/)
+    assert.equal(await (await post(service, key)).text(), '2')
+  })
+
   test('an answer that is too large is sent once, and the work is not done twice', async () => {
     let calls = 0
     const work: Work = () => {

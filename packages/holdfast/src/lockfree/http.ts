@@ -302,7 +302,14 @@ function refusalOf(error: unknown): Problem | null {
       'Another request with this key is in progress. Ask again with the same key.',
       RETRY,
     )
-  const codes = ['ACQUIRE_TIMEOUT', 'BACKEND_UNAVAILABLE', 'CONFLICT', 'NOT_COMMITTED', 'CLOSED']
+  if (isHoldfastError(error, 'NOT_COMMITTED'))
+    return problem(
+      503,
+      error.code,
+      'The transaction with the answer was not committed. Ask again with the same key.',
+      RETRY,
+    )
+  const codes = ['ACQUIRE_TIMEOUT', 'BACKEND_UNAVAILABLE', 'CONFLICT', 'CLOSED']
   if (!isHoldfastError(error) || !codes.includes(error.code)) return null
   return problem(503, error.code, 'The store of keys did not answer. Ask again with the same key.', RETRY)
 }

@@ -9,6 +9,7 @@ declare const unfenced: Locker<'unfenced'>
 declare const configured: AnyLocker
 declare const guard: Guard<{ readonly some: 'transaction' }>
 declare const effect: () => Promise<void>
+const allowed = { allowUnfenced: true } as const
 
 export async function accepted(): Promise<void> {
   const vote = election(fenced, 'leader', { ttlMs: 5_000, note: 'web', owner: 'task', lockDelayMs: 100 })
@@ -26,25 +27,29 @@ export async function accepted(): Promise<void> {
   )
   for await (const leader of vote.observe()) if (leader !== null && leader.token === token) break
   vote.checkHealth({ graceMs: 1 })
-  await election(unfenced, 'leader').serve((term) => term.resign())
+  await election(unfenced, 'leader', allowed).serve((term) => term.resign())
   // Narrowed by the lease.
-  const { lease } = await election(configured, 'leader').campaign()
+  const { lease } = await election(configured, 'leader', allowed).campaign()
   if (lease.fencing === 'fenced') await guard.run(lease, effect)
   await using _held = await vote.campaign()
 }
 
 export async function refused(): Promise<void> {
-  const { lease } = await election(unfenced, 'leader').campaign()
+  // @ts-expect-error an unfenced locker must be asked for
+  election(unfenced, 'leader')
+  // @ts-expect-error and one that may be unfenced
+  election(configured, 'leader')
+  const { lease } = await election(unfenced, 'leader', allowed).campaign()
   // @ts-expect-error an unfenced leader has no proof for a guard
   await guard.run(lease, effect)
-  await election(unfenced, 'leader').serve(async (term) => {
+  await election(unfenced, 'leader', allowed).serve(async (term) => {
     // @ts-expect-error nor has its term
     await guard.run(term.lease, effect)
   })
   // @ts-expect-error it must be narrowed first
-  await guard.run((await election(configured, 'leader').campaign()).lease, effect)
+  await guard.run((await election(configured, 'leader', allowed).campaign()).lease, effect)
   // @ts-expect-error an unfenced leader has no token
-  const _token: bigint | undefined = (await election(unfenced, 'leader').leader())?.token
+  const _token: bigint | undefined = (await election(unfenced, 'leader', allowed).leader())?.token
   // @ts-expect-error a leader excludes all others
   election(fenced, 'leader', { mode: 'shared' })
   // @ts-expect-error a campaign waits, a service waits for ever

@@ -32,11 +32,14 @@ import type {
 } from '../base/types.ts'
 import { currentLeader, type Leader, observeLeaders, proclaim } from './election/leader.ts'
 import { type EndOfLeadership, tellLeadership } from './election/telling.ts'
-import { checkNeeds, checkTtl } from './needs.ts'
+import { checkNeeds, checkTtl, fencingUnless } from './needs.ts'
 
 export type { Leader } from './election/leader.ts'
 
-export type ElectionOptions = Pick<HoldOptions, 'ttlMs' | 'note' | 'owner' | 'lockDelayMs'>
+export interface ElectionOptions extends Pick<HoldOptions, 'ttlMs' | 'note' | 'owner' | 'lockDelayMs'> {
+  /** Needed on a backend without fencing tokens: there nothing can refuse the writes of a leader that was paused. */
+  readonly allowUnfenced?: boolean
+}
 
 export interface CampaignOptions extends Pick<HoldOptions, 'signal' | 'onJeopardy'>, WaitOptions {
   /** How long to campaign. Default `Infinity`. */
@@ -87,16 +90,27 @@ export interface Election<F extends Fencing = Fencing> {
 }
 
 /** Every process that calls it with the same name, on the same engine and namespace, is a candidate. */
+export function election(
+  locker: Locker<'fenced'>,
+  name: string,
+  options?: ElectionOptions,
+): Election<'fenced'>
+export function election<F extends Fencing>(
+  locker: Locker<F>,
+  name: string,
+  options: ElectionOptions & { readonly allowUnfenced: true },
+): Election<F>
 export function election<F extends Fencing>(
   locker: Locker<F>,
   name: string,
   options: ElectionOptions = {},
 ): Election<F> {
-  checkNeeds('An election', locker, ['data'])
+  checkKnownOptions('options', options, ['ttlMs', 'note', 'owner', 'lockDelayMs', 'allowUnfenced'])
+  const { allowUnfenced, ...hold } = options
+  checkNeeds('An election', locker, ['data', ...fencingUnless(allowUnfenced)])
   checkName(name)
-  checkKnownOptions('options', options, ['ttlMs', 'note', 'owner', 'lockDelayMs'])
-  checkTtl(locker, options.ttlMs)
-  return new LockerElection(locker, name, options)
+  checkTtl(locker, hold.ttlMs)
+  return new LockerElection(locker, name, hold)
 }
 
 /** A shorter term is followed by a pause, which doubles with each short term in a row. */
@@ -118,11 +132,11 @@ class LockerElection<F extends Fencing> implements Election<F> {
   #isServing = false
   #running: RunningTerm<F> | undefined
 
-  constructor(locker: Locker<F>, name: string, options: ElectionOptions) {
+  constructor(locker: Locker<F>, name: string, hold: HoldOptions) {
     this.name = name
     this.#locker = locker
     // A leader holds for as long as it lives, so a long hold is no reason to warn.
-    this.#hold = { waitMs: Number.POSITIVE_INFINITY, warnHoldMs: Number.POSITIVE_INFINITY, ...options }
+    this.#hold = { waitMs: Number.POSITIVE_INFINITY, warnHoldMs: Number.POSITIVE_INFINITY, ...hold }
   }
 
   async campaign(options: CampaignOptions = {}): Promise<Leadership<F>> {

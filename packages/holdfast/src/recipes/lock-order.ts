@@ -2,8 +2,8 @@
  * Watches the order in which the tasks of a process take locks, opt-in. Two tasks that take two names in opposite orders wait for
  * each other some day, until their `waitMs` is over. Both orders have been seen long before: a `lock-order` event tells them, once.
  *
- * A task is the body of a `withLease` (AsyncLocalStorage) with everything that is asked for in it, or else what gives itself an
- * `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
+ * A task is the body of a `withLease` or `withLeases` (AsyncLocalStorage) with everything that is asked for in it, or else what gives
+ * itself an `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
  *
  * Failures, and why each is harmless or told:
  *   a lease is lost, or dropped without a release: it is asked for its state, and known by a weak reference.
@@ -11,8 +11,9 @@
  *   an unbounded number of owners: those that hold nothing any more are swept when their number has doubled.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { callSite } from '../base/call-site.ts'
 import { emit, hasListeners, type LockOrder } from '../base/events.ts'
-import { readBody, withLeases } from '../base/lease-body.ts'
+import { readBody } from '../base/lease-body.ts'
 import { canonicalOrder } from '../base/lease-set.ts'
 import { checkInteger, checkKnownOptions } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
@@ -26,7 +27,6 @@ import type {
   Locker,
   WaitOptions,
 } from '../base/types.ts'
-import { callSite } from './lock-order/call-site.ts'
 import { OrderGraph } from './lock-order/graph.ts'
 import { checkNeeds } from './needs.ts'
 
@@ -63,19 +63,27 @@ export function watchLockOrder<L extends Locker>(locker: L, options: LockOrderOp
       orders.asking(canonicalOrder(names), options, siteOf('acquireAll'), () =>
         locker.acquireAll(names, options),
       ),
-    withLeases: <T>(
+    withLeases: async <T>(
       names: readonly string[],
       optionsOrBody: AcquireOptions | Body<T, LeaseSet>,
       maybeBody?: Body<T, LeaseSet>,
-    ) => withLeases<LeaseSet, T>(whole, names, optionsOrBody, maybeBody),
-    withLease: <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) =>
-      orders.withLease(name, optionsOrBody, maybeBody, siteOf('withLease')),
+    ) => {
+      const given = readBody(optionsOrBody, maybeBody)
+      return orders.scoped(canonicalOrder(names), given, siteOf('withLeases'), (body) =>
+        locker.withLeases(names, given.options, body),
+      )
+    },
+    withLease: async <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) => {
+      const given = readBody(optionsOrBody, maybeBody)
+      return orders.scoped([name], given, siteOf('withLease'), (body) =>
+        locker.withLease(name, given.options, body),
+      )
+    },
   }
   // Without a listener nothing is noted, so the stack is not captured.
   const siteOf = (method: keyof typeof watched): Site =>
     hasListeners('lock-order') ? callSite(watched[method] as (...args: never[]) => unknown) : () => 'unknown'
-  const whole = overriding<Locker>(locker, watched)
-  return whole as L
+  return overriding<Locker>(locker, watched) as L
 }
 
 /** A task, and the leases that it holds. */
@@ -83,7 +91,7 @@ class Task {
   readonly #held = new Set<{ readonly lease: WeakRef<LeaseBase>; readonly site: Site }>()
   readonly #outer: Task | undefined
 
-  /** The body of a `withLease` in another body holds what that one holds, but not what others beside it hold. */
+  /** A body in another body holds what that one holds, but not what others beside it hold. */
   constructor(outer?: Task) {
     this.#outer = outer
   }
@@ -131,19 +139,19 @@ class Orders {
     return got
   }
 
-  async withLease<T>(
-    name: string,
-    optionsOrBody: AcquireOptions | Body<T>,
-    maybeBody: Body<T> | undefined,
+  /** The body is a task, or an inner one. `L` is a lease, or a set of them. */
+  async scoped<T, L>(
+    names: readonly string[],
+    { options, body }: { readonly options: AcquireOptions; readonly body: Body<T, L> },
     site: Site,
+    run: (body: Body<T, L>) => Promise<T>,
   ): Promise<T> {
-    const { options, body } = readBody(optionsOrBody, maybeBody)
-    if (!hasListeners('lock-order')) return this.#locker.withLease(name, options, body)
-    const asking = this.#note([name], options, site)
+    if (!hasListeners('lock-order')) return run(body)
+    const asking = this.#note(names, options, site)
     const task = this.#scopes.getStore() === undefined ? asking : new Task(asking)
-    return this.#locker.withLease(name, options, (lease) => {
-      task.hold(lease, site)
-      return this.#scopes.run(task, () => body(lease))
+    return run((held) => {
+      for (const lease of leasesOf(held)) task.hold(lease, site)
+      return this.#scopes.run(task, () => body(held))
     })
   }
 

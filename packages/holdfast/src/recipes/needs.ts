@@ -1,5 +1,5 @@
 /** Needs of a recipe, checked against the backend when the recipe is created and not when the need first arises. */
-import { UnsupportedError } from '../base/errors.ts'
+import { InvalidArgumentError, UnsupportedError } from '../base/errors.ts'
 import { checkLocker, checkNumber } from '../base/options.ts'
 import type { BackendInfo, Locker } from '../base/types.ts'
 
@@ -54,6 +54,13 @@ export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonl
           (name === 'fencing' ? ' Or pass allowUnfenced: true, if a paused process may write late.' : ''),
       )
   }
+}
+
+/** Fencing is needed, unless the caller says that it does without. */
+export function fencingUnless(allowUnfenced: unknown = false): readonly RecipeNeed[] {
+  if (typeof allowUnfenced !== 'boolean')
+    throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')
+  return allowUnfenced ? [] : ['fencing']
 }
 
 /** Backends that meet all needs: the advice must not lead to the next refusal. */

@@ -308,6 +308,25 @@ describe('leaving', () => {
       await member.close()
     }))
 
+  test('while the locker drains, the work goes on and nothing is taken; when it has drained, the member ends', () =>
+    withLockers(async (locker, clock) => {
+      const reasons: string[] = []
+      const own = locker()
+      const member = await partitions(own, { ...sound, onRevoked: (_, reason) => void reasons.push(reason) })
+      const other = await partitions(locker(), sound)
+      await clock.advance(2 * TTL_MS)
+      expect(reasons).toEqual(['moved', 'moved'])
+      const closed = own.close({ drainMs: 10 * TTL_MS, graceMs: 0 })
+      await other.close()
+      await clock.advance(5 * TTL_MS)
+      expect([reasons.length, member.assigned.size]).toEqual([2, 2])
+      await clock.advance(5 * TTL_MS)
+      await closed
+      expect(reasons.slice(2)).toEqual(['lost', 'lost'])
+      await clock.advance(TTL_MS)
+      // No close of the member: `withLockers` finds timers that are left.
+    }))
+
   test('a signal that has aborted before does not even join', () =>
     withLockers(async (locker) => {
       const reason = new Error('too late')

@@ -24,12 +24,13 @@
  * - Old lists of the members: a member may stop or take one partition too many. The next look repairs it.
  * - The member's lease is lost and partitions are not: the others share them out already, so all of them are stopped and
  *   released, and the member joins again.
+ * - The locker drains: it takes no further partitions, and the work goes on. It leaves when the locker is closed.
  * - Leaving ends the member's lease first, so that the others take each partition as soon as it is released. A member that
  *   joins compares its `count` with that of all leases, so that it also notices partitions of a member that is still leaving.
  */
 import { checkKnownOptions } from '../base/options.ts'
 import type { Fencing, Lease, Locker } from '../base/types.ts'
-import { checkNeeds } from './needs.ts'
+import { checkNeeds, fencingUnless } from './needs.ts'
 import { Membership } from './partitions/membership.ts'
 
 /**
@@ -59,7 +60,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
   readonly onRevoked: (partition: number, reason: RevokeReason) => Promise<void> | void
   /** Failures of the callbacks, with the partition, and of the engine. Without it they are `warning` events. */
   readonly onError?: (error: unknown, partition?: number) => void
-  /** The TTL of all leases. A crashed member's partitions are free after it. Default: the locker's. */
+  /** The TTL of all leases. A crashed member's partitions are free after it: with 10,000 after ten seconds. Default: the locker's. */
   readonly ttlMs?: number
   /** Leaves, like `close`. */
   readonly signal?: AbortSignal
@@ -115,8 +116,7 @@ export async function partitions<F extends Fencing>(
   options: PartitionsOptions<F>,
 ): Promise<Partitions<F>> {
   checkKnownOptions('options', options ?? null, known)
-  const needs = options.allowUnfenced === true ? (['shared'] as const) : (['fencing', 'shared'] as const)
-  checkNeeds('partitions', locker, needs)
+  checkNeeds('partitions', locker, [...fencingUnless(options.allowUnfenced), 'shared'])
   const membership = new Membership(locker, options)
   await membership.open()
   return membership

@@ -1,7 +1,7 @@
 /**
  * Re-entrancy, opt-in: a task that holds a name may ask for it again, and gets a lease over the same claim.
  *
- *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage)
+ *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage); `withLeases`: one for each name
  *   count n ──asked for in the scope─────────▶ n + 1     [enter]     same claim, same token (T39, tokens of re-entry); the engine is not asked
  *   count n ──release of one lease───────────▶ n − 1     [leave]
  *   count 1 ──release────────────────────────▶ over      [leave]     the engine's lease is released
@@ -16,14 +16,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { InvalidArgumentError, LeaseLostError, quote } from '../base/errors.ts'
 import { ttlMsOf } from '../base/granted-ttl.ts'
-import { conclude, readBody, settle, withLeases } from '../base/lease-body.ts'
+import { bodyRuns, conclude, type LeasesLocker, readBody, settle, withLeases } from '../base/lease-body.ts'
 import { canonicalOrder, HeldLeases } from '../base/lease-set.ts'
 import { checkCallOptions, checkKnownOptions, checkNumber, checkSignal } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
 import type { AcquireOptions, Lease, LeaseSet, Locker } from '../base/types.ts'
 import { checkNeeds } from './needs.ts'
 
-type Body<T> = (lease: Lease) => Promise<T> | T
+type Body<T, L = Lease> = (lease: L) => Promise<T> | T
 
 /** The claims of a task, the innermost first. */
 interface Scope {
@@ -34,8 +34,8 @@ interface Scope {
 const wrappers = new WeakMap<object, Locker>()
 
 /**
- * The same locker, on which the body of `withLease` may ask again for the name that it holds. `acquire`, `tryAcquire`, `acquireAll`
- * and `withLease` re-enter there; only `withLease` opens a scope. A second call with the same locker returns the same wrapper.
+ * The same locker, on which the body of `withLease` or `withLeases` may ask again for a name that it holds. `acquire`, `tryAcquire`,
+ * `acquireAll` and both of them re-enter there; only the two open a scope. A second call with the same locker returns the same wrapper.
  */
 export function reentrant<L extends Locker>(locker: L): L {
   checkNeeds('Re-entrancy', locker, [])
@@ -50,9 +50,9 @@ export function reentrant<L extends Locker>(locker: L): L {
     acquireAll: (names, options = {}) => tasks.acquireAll(names, options),
     withLeases: <T>(
       names: readonly string[],
-      optionsOrBody: AcquireOptions | ((leases: LeaseSet) => Promise<T> | T),
-      maybeBody?: (leases: LeaseSet) => Promise<T> | T,
-    ) => withLeases<LeaseSet, T>(wrapper, names, optionsOrBody, maybeBody),
+      optionsOrBody: AcquireOptions | Body<T, LeaseSet>,
+      maybeBody?: Body<T, LeaseSet>,
+    ) => tasks.withLeases(names, optionsOrBody, maybeBody),
     withLease: <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) =>
       tasks.withLease(name, optionsOrBody, maybeBody),
   })
@@ -74,6 +74,8 @@ class Reentrancy {
     while (scope !== undefined && !(scope.claim.name === name && scope.claim.isOpen)) scope = scope.outer
     if (scope === undefined) return undefined
     checkTerms(scope.claim, options, waits)
+    const { held } = scope.claim
+    if (held.state === 'lost') throw held.signal.reason
     return scope.claim.enter()
   }
 
@@ -103,6 +105,31 @@ class Reentrancy {
       // A rejection has no further effect if the body has ended before.
       .catch(reject)
     return promise
+  }
+
+  /** Each lease of the set is a claim of the scope, also one that was entered. At zero it is released, as for one name. */
+  async withLeases<T>(
+    names: readonly string[],
+    optionsOrBody: AcquireOptions | Body<T, LeaseSet>,
+    maybeBody: Body<T, LeaseSet> | undefined,
+  ): Promise<T> {
+    const { options, body } = readBody(optionsOrBody, maybeBody)
+    let claims: readonly Claim[] = []
+    const host: LeasesLocker<LeaseSet> = {
+      acquireAll: async () => {
+        const { leases } = await this.acquireAll(names, options)
+        claims = leases.map((held) => new Claim(held, options.mode ?? 'exclusive'))
+        return new HeldLeases(claims.map((claim) => claim.enter()))
+      },
+      [bodyRuns]: (finished) => {
+        const over = Promise.all([finished, ...claims.map((claim) => claim.over)]).then(() => {})
+        ;(this.#locker as Partial<typeof host>)[bodyRuns]?.(over)
+      },
+    }
+    return withLeases(host, names, options, (set) => {
+      const within = (outer: Scope | undefined, claim: Claim): Scope => ({ claim, outer })
+      return this.#scopes.run(claims.reduce(within, this.#scopes.getStore()) as Scope, () => body(set))
+    })
   }
 
   async acquireAll(names: readonly string[], options: AcquireOptions): Promise<LeaseSet> {
@@ -159,7 +186,6 @@ class Claim {
 
   enter(): Lease {
     const { held } = this
-    if (held.state === 'lost') throw held.signal.reason
     this.#count++
     let release: Lease['release'] | undefined
     const isOver = () => release !== undefined
@@ -167,7 +193,7 @@ class Claim {
       if (isOver()) throw new LeaseLostError(held.name, 'released', { leaseId: held.id })
       await act()
     }
-    const own: Partial<Lease> = {
+    const own: Partial<Lease> & { readonly toJSON: () => object } = {
       get state() {
         return isOver() ? 'released' : held.state
       },
@@ -183,6 +209,7 @@ class Claim {
         return release(options)
       },
       [Symbol.asyncDispose]: async () => void (await own.release?.()),
+      toJSON: () => ({ ...Object(held).toJSON?.(), state: own.state, remainingMs: own.remainingMs }),
     }
     return overriding(held, own)
   }

@@ -289,6 +289,22 @@ describe('closing', () => {
     expect(world.errors).toMatchObject([{ code: 'CLOSED' }])
     await running.close()
   })
+
+  test('while its locker drains, a job that runs is not told to stop, and no other tick starts', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const ticks = world.ticks(a, {}, world.lasting(MINUTE))
+    const running = ticks.run(tenOClock)
+    await world.clock.settle()
+    const closed = a.locker.close({ drainMs: HOUR })
+    expect(await ticks.run(tenOClock + 1_000)).toBe('stopped')
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('ran')
+    await closed
+    expect(await ticks.run(tenOClock + 2_000)).toBe('stopped')
+    expect(world.errors).toMatchObject([{ code: 'CLOSED' }])
+    expect(await world.record()).toMatchObject({ tick: tenOClock, state: 'done' })
+  })
 })
 
 describe('an engine that is down', () => {

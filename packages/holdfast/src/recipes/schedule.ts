@@ -64,7 +64,10 @@ export type {
 export type { CronTimes } from './schedule/times.ts'
 
 export interface Schedule extends AsyncDisposable {
-  /** Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53, early releases). The job must not wait for it. */
+  /**
+   * Plans nothing more, aborts the signal of a job that runs here, waits for it, and only then gives the lease up (T53, early releases).
+   * The job must not wait for it.
+   */
   close(): Promise<void>
 }
 

@@ -29,13 +29,13 @@ test('pino gets one line for each event, with the token as text', async () => {
   const { stop } = logEvents(logger)
   onTestFinished(stop)
   const { locker, engine, clock } = createRig()
-  const lease = await locker({ holder: 'me' }).acquire('invoices/7')
+  const lease = await locker({ holder: 'me' }).acquire('invoices/7', { owner: 'order 7' })
   engine.deleteName('default', 'invoices/7')
   await clock.advance(6_000)
   const [acquired, renewed, lost] = lines
   assert.deepEqual(
-    [acquired?.event, acquired?.level, acquired?.token, acquired?.holder],
-    ['acquired', 20, lease.fence.token.toString(), 'me'],
+    [acquired?.event, acquired?.level, acquired?.token, acquired?.holder, acquired?.owner],
+    ['acquired', 20, lease.fence.token.toString(), 'me', 'order 7'],
   )
   assert.equal(acquired?.msg, 'holdfast: acquired of "invoices/7"')
   const levels = lines.map(({ event, level }) => [event, level])
@@ -81,7 +81,7 @@ test('levels: what may cost data is an error, what an operator should see a warn
   assert.equal(levelOf('failed', { final: false, outcome: 'failed' }), 'debug')
   assert.equal(levelOf('failed', { final: true, outcome: 'cancelled' }), 'debug')
   assert.equal(levelOf('job', { outcome: 'done' }), 'info')
-  assert.equal(levelOf('job', { outcome: 'dead' }), 'warn')
+  assert.equal(levelOf('job', { outcome: 'set-aside' }), 'warn')
   assert.equal(levelOf('tick', { outcome: 'ran' }), 'info')
   assert.equal(levelOf('tick', { outcome: 'set-aside' }), 'warn')
   assert.ok(lines.every(([, line]) => typeof line.message === 'string' && !('msg' in line)))

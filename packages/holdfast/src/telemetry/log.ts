@@ -64,8 +64,7 @@ export function logEvents(logger: Logger, options: LogOptions = {}): Telemetry {
 function levelOf(kind: EventKind, event: HoldfastEvents[EventKind]): Level {
   const { final, outcome } = event as { readonly final?: boolean; readonly outcome?: string }
   if (kind === 'failed' && (final === false || outcome === 'cancelled')) return 'debug'
-  const isBad =
-    (kind === 'tick' && ['failed', 'error', 'set-aside'].includes(outcome ?? '')) || outcome === 'dead'
+  const isBad = outcome === 'set-aside' || (kind === 'tick' && (outcome === 'failed' || outcome === 'error'))
   return isBad ? 'warn' : levels[kind]
 }
 

@@ -11,7 +11,7 @@ import { LockerWorld } from '../../test/model/locker/world.ts'
 import { createRig, eventsDuring, raisedDuring } from '../../test/rig.ts'
 import { newSeed } from '../../test/seed.ts'
 import { bothOutputs, type Numbers } from '../../test/telemetry/outputs.ts'
-import { emit, eventKinds, hasListeners, onEvent, warn } from '../base/events.ts'
+import { emit, eventKinds, hasListeners, onEvent, warn, warningCounters } from '../base/events.ts'
 import { memoryGuard } from '../guards/memory.ts'
 import { election } from '../recipes/election.ts'
 import { faultyBackend } from '../testing/faulty-backend.ts'
@@ -128,7 +128,7 @@ describe('the numbers', () => {
     warn({ ...about, code: 'HOLDFAST_REDIS_CLOCK', warning: 'w' })
     emit('idempotent', { name: 'x', outcome: 'done', tookMs: 1 })
     emit('optimistic', { outcome: 'conflict', attempts: 4 })
-    emit('job', { name: 'x', outcome: 'dead', starts: 5 })
+    emit('job', { name: 'x', outcome: 'set-aside', starts: 5 })
     emit('tick', { ...about, outcome: 'ran', tick: null, lateByMs: 1, tookMs: 1 })
     emit('leadership', { ...about, id: 'l', phase: 'began', reason: null })
     const scraped = await outputs.scraped()
@@ -148,7 +148,7 @@ describe('the numbers', () => {
 
   test('no name, holder, token or id is a label, and the page lists every metric with its labels', () => {
     for (const { labels } of metrics)
-      for (const secret of ['name', 'holder', 'token', 'id', 'attemptId', 'leaseId'])
+      for (const secret of ['name', 'holder', 'owner', 'note', 'token', 'id', 'attemptId', 'leaseId'])
         assert.ok(!labels.includes(secret))
     const documented = tableRows('metrics.md').map(({ metric, labels = '' }) => [
       metric,
@@ -165,11 +165,13 @@ describe('the numbers', () => {
 
   test('buckets can be replaced', async () => {
     const outputs = bothOutputs({ buckets: { waits: [2, 4] } })
-    await createRig().locker().acquire('a')
+    await (await createRig().locker().acquire('a')).release()
     const scraped = await outputs.scraped()
     assert.deepEqual(rounded(scraped), rounded(await outputs.exported()))
-    const bounds = [...scraped.keys()].flatMap((series) => /acquire.*le="(.*?)"/.exec(series)?.[1] ?? [])
-    assert.deepEqual(bounds, ['+Inf', '2', '4'])
+    const boundsOf = (name: string) =>
+      [...scraped.keys()].flatMap((series) => new RegExp(`${name}_.*le="(.*?)"`).exec(series)?.[1] ?? [])
+    assert.deepEqual(boundsOf('acquire'), ['+Inf', '2', '4'])
+    assert.deepEqual([boundsOf('hold').length, boundsOf('hold').includes('3600')], [13, true])
   })
 })
 
@@ -224,15 +226,30 @@ describe('gauges', () => {
     await lease.release()
     const about = { backend: 'memory', namespace: 'default', name: 'x', holder: 'h', mode: 'shared' } as const
     for (let times = 0; times < 2; times++) emit('timed-out', { ...about, attemptId: 'unheard', waitedMs: 1 })
+    const again = { ...about, attemptId: 'a', id: 'l', token: 1n, waitedMs: 1 }
+    for (let times = 0; times < 2; times++) emit('acquired', again)
+    for (let times = 0; times < 2; times++) emit('lost', { ...again, reason: 'expired', heldForMs: 1 })
     const scraped = await outputs.scraped()
     for (const gauge of ['holdfast_held', 'holdfast_waiting', 'holdfast_leader'])
       for (const [series, value] of scraped) if (series.startsWith(`${gauge}{`)) assert.equal(value, 0)
     assert.equal(sum(scraped, 'holdfast_acquire_seconds_count', 'timed-out'), 2)
     assert.equal(
       sum(scraped, 'holdfast_hold_seconds_count'),
-      1,
+      2,
       'a hold whose beginning was not heard is left out',
     )
+  })
+
+  test('a term is over with its lease, also if nothing tells of the term’s end', async () => {
+    const outputs = bothOutputs()
+    const about = { backend: 'memory', namespace: 'default', name: 'x', holder: 'h' }
+    const lease = { ...about, token: 1n, mode: 'exclusive', heldForMs: 1 } as const
+    for (const id of ['lost', 'released', 'current'])
+      emit('leadership', { ...about, id, phase: 'began', reason: null })
+    assert.equal(sum(await outputs.scraped(), 'holdfast_leader'), 3)
+    emit('lost', { ...lease, id: 'lost', reason: 'expired' })
+    emit('released', { ...lease, id: 'released', outcome: 'released' })
+    assert.equal(sum(await outputs.scraped(), 'holdfast_leader'), 1)
   })
 
   test('a try that fails and is repeated neither ends the wait nor counts as a call', async () => {
@@ -337,15 +354,38 @@ describe('set-up', () => {
     assert.match(await registry.metrics(), /holdfast_held\{.*\} 1\n/)
   })
 
+  test('a second stop of metrics that are over leaves those that came later alone', () => {
+    const { meter, stop } = bothOutputs()
+    stop()
+    const later = otelMetrics(meter)
+    onTestFinished(later.stop)
+    stop()
+    assert.throws(() => otelMetrics(meter), { code: 'INVALID_ARGUMENT' })
+    later.stop()
+    onTestFinished(otelMetrics(meter).stop)
+  })
+
   test('stop removes all listeners, and may be called again', () => {
     const isHeard = () => eventKinds.filter(hasListeners)
     assert.deepEqual(isHeard(), [])
     const { stop } = bothOutputs()
     const heard = Object.keys(Object.assign({}, ...metrics.map(({ feeds }) => feeds))).sort()
     assert.deepEqual([...isHeard(), 'warning'].sort(), heard)
-    stop()
-    stop()
+    const callbacks = new Set<unknown>()
+    const gauge = {
+      addCallback: (callback: unknown) => void callbacks.add(callback),
+      removeCallback: (callback: unknown) => void callbacks.delete(callback),
+    }
+    const instrument = { add() {}, record() {} }
+    const other = otelMetrics({
+      createCounter: () => instrument,
+      createHistogram: () => instrument,
+      createObservableGauge: () => gauge,
+    })
+    assert.equal(callbacks.size, 3)
+    for (const end of [stop, stop, other.stop, other.stop]) end()
     assert.deepEqual(isHeard(), [])
+    assert.deepEqual([callbacks.size, warningCounters.size], [0, 0])
   })
 
   test('what lacks a method is refused at the start', () => {

@@ -9,7 +9,7 @@ export { type Span, type TraceOptions, type Tracer, traceLocker } from './spans.
 
 interface Described {
   readonly description: string
-  readonly unit: string
+  readonly unit?: string
   readonly advice?: { explicitBucketBoundaries: number[] }
 }
 type Observe = (result: { observe(value: number, labels: Labels): void }) => void
@@ -24,7 +24,10 @@ export interface Meter {
   ): { addCallback(observe: Observe): void; removeCallback(observe: Observe): void }
 }
 
-const inUse = new WeakSet<Meter>()
+/** A gauge whose unit is `1` is a ratio for Prometheus. An annotation leaves the name as it is. */
+const gaugeUnits: Readonly<Record<string, string>> = { held: '{lease}', waiting: '{call}', leader: '{term}' }
+
+const inUse = new WeakMap<Meter, Telemetry>()
 
 /** Counts with a meter what happens to all lockers and guards of this process, from now on. */
 export function otelMetrics(meter: Meter, options: MetricsOptions = {}): Telemetry {
@@ -42,23 +45,23 @@ export function otelMetrics(meter: Meter, options: MetricsOptions = {}): Telemet
       const observe: Observe = (result) => {
         for (const [labels, value] of read()) result.observe(value, labels)
       }
-      const gauge = meter.createObservableGauge(name, { description, unit: '1' })
+      const gauge = meter.createObservableGauge(name, { description, unit: gaugeUnits[short] ?? '' })
       gauge.addCallback(observe)
       return { recorderOf: () => ignore, remove: () => gauge.removeCallback(observe) }
     }
     if (kind === 'counter') {
-      const counter = meter.createCounter(name, { description, unit: '1' })
+      const counter = meter.createCounter(name, { description })
       return { recorderOf: (labels) => (by) => counter.add(by, labels), remove: ignore }
     }
     const advice = { explicitBucketBoundaries: buckets }
     const histogram = meter.createHistogram(name, { description, unit: 's', advice })
     return { recorderOf: (labels) => (value) => histogram.record(value, labels), remove: ignore }
   })
-  inUse.add(meter)
+  inUse.set(meter, telemetry)
   return {
     stop() {
       telemetry.stop()
-      inUse.delete(meter)
+      if (inUse.get(meter) === telemetry) inUse.delete(meter)
     },
   }
 }

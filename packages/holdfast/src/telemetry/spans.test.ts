@@ -8,12 +8,14 @@ import {
   type ReadableSpan,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base'
-import { afterAll, beforeAll, test } from 'vitest'
+import { afterAll, beforeAll, describe, test } from 'vitest'
 import { createRig } from '../../test/rig.ts'
 import { sleep } from '../base/clock.ts'
+import { hasListeners } from '../base/events.ts'
 import type { Locker } from '../base/types.ts'
+import { reentrant } from '../recipes/reentrant.ts'
 import { faultyBackend } from '../testing/faulty-backend.ts'
-import { traceLocker } from './spans.ts'
+import { type TraceOptions, traceLocker } from './spans.ts'
 
 beforeAll(() => void context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable()))
 afterAll(() => context.disable())
@@ -28,7 +30,8 @@ function stage() {
     faultyBackend(backend, {
       plan: ({ kind }) => (failing.has(kind) ? { kind: 'error-before', error: new Error('planted') } : null),
     })
-  const traced = traceLocker<Locker<'fenced'>>(rig.locker({ wrap, holder: 'ours' }), { tracer })
+  const raw = rig.locker({ wrap, holder: 'ours' })
+  const traced = traceLocker<Locker<'fenced'>>(raw, { tracer })
   const spans = () => exporter.getFinishedSpans()
   const named = (name: string) => spans().filter((span) => span.name === name)
   const one = (name: string): ReadableSpan => {
@@ -45,7 +48,7 @@ function stage() {
         span.end()
       }
     })
-  return { ...rig, failing, tracer, traced, spans, named, one, request }
+  return { ...rig, failing, tracer, raw, traced, spans, named, one, request }
 }
 
 const parentOf = (span: ReadableSpan) => span.parentSpanContext?.spanId
@@ -166,6 +169,61 @@ test('jeopardy is an event of the hold span, and a loss its error, in its own tr
   assert.deepEqual(inSecond, [])
 })
 
+describe('with re-entry', () => {
+  type Wrap = (raw: Locker<'fenced'>, options: TraceOptions) => Locker<'fenced'>
+  const wrapped: readonly (readonly [string, Wrap, number])[] = [
+    ['outside', (raw, options) => traceLocker(reentrant(raw), options), 2],
+    ['inside', (raw, options) => reentrant(traceLocker(raw, options)), 1],
+  ]
+  test.for(wrapped)(
+    'a span wrapper that is %s re-enters, and tells jeopardy to each body',
+    async ([, wrap, spans]) => {
+      const { raw, tracer, named, clock, failing } = stage()
+      const locker = wrap(raw, { tracer })
+      const running = locker.withLease('x', async (outer) =>
+        locker.withLease('x', async (inner) => {
+          assert.equal(inner.fence.token, outer.fence.token)
+          await (await locker.acquire('x')).release()
+          await locker.withLeases(['x'], () => {})
+          failing.add('keepAlive')
+          await sleep(clock, 20_000)
+        }),
+      )
+      const outcome = assert.rejects(running, { code: 'LEASE_LOST' })
+      await clock.advance(30_000)
+      await outcome
+      const inJeopardy = named('holdfast hold').filter(({ events }) => events.length === 1)
+      assert.equal(inJeopardy.length, spans)
+      assert.ok(!hasListeners('jeopardy'), 'nobody listens after the last body')
+    },
+  )
+})
+
+test('jeopardy is told to the body of its lease, and to no other', async () => {
+  const { traced, tracer, named, clock, failing, locker } = stage()
+  const calm = traceLocker<Locker>(locker({ holder: 'calm' }), { tracer })
+  const first = traced.withLeases(['a', 'b'], () => sleep(clock, 3_000))
+  const second = calm.withLease('c', () => sleep(clock, 40_000))
+  await clock.advance(5_000)
+  await first
+  failing.add('keepAlive')
+  const lost = assert.rejects(
+    traced.withLease('d', () => sleep(clock, 30_000)),
+    { code: 'LEASE_LOST' },
+  )
+  await clock.advance(50_000)
+  await Promise.all([lost, second])
+  assert.deepEqual(
+    named('holdfast hold').map(({ attributes, events }) => [attributes['holdfast.name'], events.length]),
+    [
+      [['a', 'b'], 0],
+      ['d', 1],
+      ['c', 0],
+    ],
+  )
+  assert.ok(!hasListeners('jeopardy'))
+})
+
 test('a loss that nobody has noticed before the body’s end is told all the same', async () => {
   const { traced, one, clock } = stage()
   const blocked = traced.withLease('x', () => clock.block(60_000))
@@ -196,11 +254,23 @@ test('a wait of withLease that fails has ended its span, and there is no hold', 
 })
 
 test('options are checked as without spans, and the rest of the locker is the original', async () => {
-  const { traced, tracer, clock } = stage()
-  await assert.rejects(
-    traced.withLease('x', { onJeopardy: 7 as never }, () => {}),
-    { code: 'INVALID_ARGUMENT' },
-  )
+  const { traced, tracer, clock, named } = stage()
+  const body = () => assert.fail('the body of a refused call runs')
+  const wrong: (() => Promise<unknown>)[] = [
+    () => traced.withLease('x', { onJeopardy: 7 as never }, body),
+    () => traced.withLease('x', null as never, body),
+    () => traced.withLease('x', 7 as never, body),
+    () => traced.withLease({} as never, body),
+    () => traced.withLeases(['x'], null as never, body),
+    () => traced.withLeases(undefined as never, body),
+    () => traced.acquire(undefined as never),
+    () => traced.acquire('x', null as never),
+    () => traced.tryAcquire(Symbol('x') as never),
+    () => traced.acquireAll(7 as never),
+    () => traced.acquirePermits('x', undefined as never),
+  ]
+  for (const each of wrong) await assert.rejects(each, { code: 'INVALID_ARGUMENT' }, String(each))
+  assert.equal(named('holdfast acquire').length, wrong.length, 'each has a span, and it has ended')
   await assert.rejects(traced.withLease('x', undefined as never), { code: 'INVALID_ARGUMENT' })
   assert.equal(traced.holder, 'ours')
   assert.equal(traced.clock, clock)
@@ -227,6 +297,7 @@ test('the body of withLeases has a hold span: its spans are children, and the lo
     engine.deleteName('default', 'b')
     await clock.advance(6_000)
     assert.ok(signal.aborted)
+    throw new Error('because of the loss')
   })
   await assert.rejects(lost, { code: 'LEASE_LOST' })
   const [, second] = named('holdfast hold')

@@ -5,11 +5,13 @@
 
 import { onAborted } from '../base/aborting.ts'
 import { isHoldfastError, textOf } from '../base/errors.ts'
-import { outcomeOfFailure } from '../base/events.ts'
+import { onEvent, outcomeOfFailure } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
+import { ignore } from '../base/ignore.ts'
 import { readBody, withLeases } from '../base/lease-body.ts'
 import { checkKnownOptions } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
+import { TransientMap } from '../base/transient-map.ts'
 import type { AcquireOptions, Lease, LeaseSet, Locker } from '../base/types.ts'
 import { checkMethods } from './collector.ts'
 
@@ -51,7 +53,8 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
   const about = (name: string | readonly string[], asked: Asked): Attributes => ({
     'holdfast.backend': info.name,
     'holdfast.namespace': info.namespace,
-    'holdfast.name': typeof name === 'string' ? name : [...name],
+    // Callers pass anything, and the locker refuses it.
+    'holdfast.name': Array.isArray(name) ? name.map(textOf) : textOf(name),
     'holdfast.mode': asked?.mode ?? 'exclusive',
   })
   const start = (name: string | readonly string[], asked: Asked) =>
@@ -71,31 +74,6 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       throw error
     }
   }
-  /** Options that tell jeopardy to the span of the body, and the body in its span. */
-  const holding = <H extends Held, T>(
-    name: string | readonly string[],
-    asked: AcquireOptions,
-    leasesOf: (held: H) => readonly Lease[],
-    body: Body<H, T>,
-  ) => {
-    let hold: Span | undefined
-    const onJeopardy = (remainingMs: number) => {
-      hold?.addEvent('jeopardy', { 'holdfast.remaining_ms': remainingMs })
-      asked.onJeopardy?.(remainingMs)
-    }
-    const isHeard = asked.onJeopardy === undefined || typeof asked.onJeopardy === 'function'
-    return {
-      options: isHeard ? { ...asked, onJeopardy } : asked,
-      hasBegun: () => hold !== undefined,
-      run(held: H): Promise<T> {
-        const attributes = { ...about(name, asked), ...tokenOf(held) }
-        return tracer.startActiveSpan('holdfast hold', { attributes }, (span) => {
-          hold = span
-          return underSpan(span, held, leasesOf(held), body)
-        })
-      },
-    }
-  }
   const traced: Locker = overriding<Locker>(locker, {
     async withLeases<T>(
       names: readonly string[],
@@ -103,8 +81,9 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       maybeBody?: Body<LeaseSet, T>,
     ) {
       const { options: asked, body } = readBody(optionsOrBody, maybeBody)
-      const { options, run } = holding<LeaseSet, T>(names, asked, ({ leases }) => leases, body)
-      return withLeases<LeaseSet, T>(traced, names, options, run)
+      return withLeases<LeaseSet, T>(traced, names, asked, (set) =>
+        underSpan(tracer, about(names, asked), set, set.leases, body),
+      )
     },
     acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
     tryAcquire: (name, asked) => acquiring(name, asked, () => locker.tryAcquire(name, asked)),
@@ -120,14 +99,15 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
     ) {
       const { options: asked, body } = readBody(optionsOrBody, maybeBody)
       const wait = start(name, asked)
-      const { options, run, hasBegun } = holding<Lease, T>(name, asked, (lease) => [lease], body)
+      let hasBegun = false
       try {
-        return await locker.withLease(name, options, (lease) => {
+        return await locker.withLease(name, asked, (lease) => {
+          hasBegun = true
           answered(wait, lease)
-          return run(lease)
+          return underSpan(tracer, about(name, asked), lease, [lease], body)
         })
       } catch (error) {
-        if (!hasBegun()) refused(wait, error, asked.signal)
+        if (!hasBegun) refused(wait, error, asked?.signal)
         throw error
       }
     },
@@ -140,26 +120,53 @@ interface Held {
   readonly fence?: Fence
 }
 
-async function underSpan<H extends Held, T>(
-  span: Span,
+/** Spans of running bodies by the ids of their leases; re-entered ones share an id. */
+const bodies = new TransientMap<string, Set<Span>>()
+let stopHearing = ignore
+
+/** Not through the option `onJeopardy`: re-entry refuses it, and the caller has not passed it. */
+function tellJeopardy(leases: readonly Lease[], span: Span): () => void {
+  if (bodies.size === 0)
+    stopHearing = onEvent('jeopardy', ({ id, remainingMs }) => {
+      for (const each of bodies.get(id) ?? [])
+        each.addEvent('jeopardy', { 'holdfast.remaining_ms': remainingMs })
+    })
+  for (const { id } of leases) bodies.set(id, (bodies.get(id) ?? new Set()).add(span))
+  return () => {
+    for (const { id } of leases) {
+      const spans = bodies.get(id)
+      if (spans?.delete(span) && spans.size === 0) bodies.delete(id)
+    }
+    if (bodies.size === 0) stopHearing()
+  }
+}
+
+function underSpan<H extends Held, T>(
+  tracer: Tracer,
+  about: Attributes,
   held: H,
   leases: readonly Lease[],
   body: Body<H, T>,
 ): Promise<T> {
-  const untie = onAborted(held.signal, ({ reason: { reason } }) =>
-    fail(span, reason, `lease lost: ${reason}`),
-  )
-  try {
-    return await body(held)
-  } catch (error) {
-    if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
-    throw error
-  } finally {
-    // A lease judges itself when it is asked, and so the loss is told before the end.
-    for (const { state } of leases) void state
-    untie()
-    span.end()
-  }
+  const attributes = { ...about, ...tokenOf(held) }
+  return tracer.startActiveSpan('holdfast hold', { attributes }, async (span) => {
+    const untie = onAborted(held.signal, ({ reason: { reason } }) =>
+      fail(span, reason, `lease lost: ${reason}`),
+    )
+    const untell = tellJeopardy(leases, span)
+    try {
+      return await body(held)
+    } catch (error) {
+      if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
+      throw error
+    } finally {
+      // A lease judges itself when it is asked, and so the loss is told before the end.
+      for (const { state } of leases) void state
+      untie()
+      untell()
+      span.end()
+    }
+  })
 }
 
 const tokenOf = ({ fence }: { readonly fence?: Fence }): Attributes =>

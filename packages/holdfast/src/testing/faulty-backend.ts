@@ -228,6 +228,10 @@ class FaultySession<F extends Fencing> implements AttachedSession<F> {
         wire.send('setData', claim.name, call, (innerCall) => setData(claim, data, innerCall))
   }
 
+  get isFull(): boolean {
+    return this.#inner.isFull === true
+  }
+
   #enqueue(request: AcquireRequest, attempt: Attempt<F>): void {
     const answer = this.#wire.send('enqueue', request.name, attempt, (call) =>
       enqueued(this.#inner, request, call),

@@ -7,6 +7,8 @@ import { Keys } from '../../src/engines/zookeeper/locks/keys.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import { describeStore } from '../../src/testing/describe-store.ts'
 import { Operator } from '../zookeeper/rig.ts'
+import { expectOneSession } from '../zookeeper/sessions.ts'
+import { expectNothingForEver } from './zookeeper-world.ts'
 
 let cluster: Awaited<ReturnType<typeof startZooKeeper>>
 let operator: Operator
@@ -15,6 +17,7 @@ beforeAll(async () => {
   operator = new Operator(cluster.members.map(({ host, port }) => `${host}:${port}`))
 }, 120_000)
 afterAll(async () => {
+  await expectOneSession(cluster, (await operator.session()).id)
   await operator?.close()
   await cluster?.stop()
 })
@@ -38,7 +41,15 @@ describeStore({
         const find = async () => (await backend.findClaims(handle, call()))?.claims ?? null
         return { claims, end: () => operator.endSession(new Keys('', namespace), id), find }
       },
-      close: () => backend[Symbol.asyncDispose](),
+      close: async () => {
+        const keys = new Keys('', namespace)
+        await operator.endSessions(keys.root)
+        // Whoever finds that a changed capacity or a closed name is void deletes it.
+        await backend.list('', { limit: 1_000 }, call())
+        await backend[Symbol.asyncDispose]()
+        // A case keeps a name closed for a minute.
+        await expectNothingForEver(operator, keys, /\/kept\.60000\.\d+$/)
+      },
     }
   },
 })

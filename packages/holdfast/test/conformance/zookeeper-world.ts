@@ -11,6 +11,7 @@ import { Clients } from '../../src/testing/conformance/clients.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
 import type { ClientOptions, World } from '../../src/testing/describe-backend.ts'
 import { Operator } from '../zookeeper/rig.ts'
+import { expectOneSession } from '../zookeeper/sessions.ts'
 import { Lateness } from './lateness.ts'
 
 let worlds = 0
@@ -44,9 +45,12 @@ export class ZooKeeperStage {
 
   async stop(): Promise<void> {
     const started = await this.#starting
-    started?.lateness[Symbol.dispose]()
-    await started?.operator.close()
-    await started?.cluster.stop()
+    if (started === undefined) return
+    const { cluster, operator, lateness } = started
+    lateness[Symbol.dispose]()
+    await expectOneSession(cluster, (await operator.session()).id)
+    await operator.close()
+    await cluster.stop()
   }
 
   async world(): Promise<World<'fenced'>> {
@@ -101,11 +105,11 @@ export class ZooKeeperStage {
   }
 }
 
-/** What a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
-async function expectNothingForEver(operator: Operator, keys: Keys): Promise<void> {
+/** All that a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
+export async function expectNothingForEver(operator: Operator, keys: Keys, mayStay = /^$/): Promise<void> {
   const left = (await operator.nodes(keys.root)).filter((path) => {
     const own = path.slice(keys.root.length)
-    return !/^\/[san]$|^\/n\/[^/]+(\/data)?$/.test(own)
+    return !/^\/[san]$|^\/n\/[^/]+(\/data)?$/.test(own) && !mayStay.test(own)
   })
   assert.deepEqual(left, [])
 }

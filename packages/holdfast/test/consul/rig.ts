@@ -1,5 +1,6 @@
 /** A cluster, backends on it that end with the test, and what an operator does behind their back. */
 
+import assert from 'node:assert/strict'
 import {
   type ConsulCluster,
   fetchJson,
@@ -8,6 +9,7 @@ import {
 } from 'holdfast-lab/servers'
 import { Cancellation } from '../../src/base/cancellation.ts'
 import { systemRandom } from '../../src/base/ids.ts'
+import { FLAGS } from '../../src/engines/consul/client/index.ts'
 import { type ConsulOptions, openConsul } from '../../src/engines/consul/locks/assemble.ts'
 import type { ConsulBackend } from '../../src/engines/consul/locks/backend.ts'
 import type { BackendSession } from '../../src/spi.ts'
@@ -40,11 +42,16 @@ export class Rig implements AsyncDisposable {
     return backend
   }
 
-  /** Ends the backends of a test. Sessions that it has left open are ended at the server. */
+  /** Ends the backends of a test. Sessions that it has left open are ended at the server; all else goes with them, so it must be locked. */
   async clear(): Promise<void> {
     for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()
+    const staying = (await this.operator.keys()).filter(
+      ({ Flags, Session }) => Flags === FLAGS && Session === undefined,
+    )
+    const immortal = staying.map(({ Key }) => Key).filter((key) => !/\/(data|id|delay\/[^/]+)$/.test(key))
     await this.operator.endSessions()
     await this.operator.deleteKeys()
+    assert.deepEqual(immortal, [])
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -56,6 +63,7 @@ export class Rig implements AsyncDisposable {
 export interface KeyOfConsul {
   readonly Key: string
   readonly Session?: string
+  readonly Flags: number
   readonly Value: string | null
 }
 

@@ -15,7 +15,7 @@ describe.runIf(wanted('postgres'))('everything that is created in PostgreSQL', (
     await client.connect()
     for (const sql of [
       postgresSchema(),
-      postgresAdvisorySchema(),
+      ...(wanted('postgres-advisory') ? [postgresAdvisorySchema()] : []),
       postgresGuardSchema(),
       postgresLockfreeSchema(),
     ])

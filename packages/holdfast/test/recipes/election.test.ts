@@ -2,6 +2,7 @@ import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import { isHoldfastError } from '../../src/base/errors.ts'
 import { onEvent } from '../../src/base/events.ts'
+import { overriding } from '../../src/base/overriding.ts'
 import type { Locker } from '../../src/base/types.ts'
 import { memory } from '../../src/engines/memory/index.ts'
 import { MemoryResource, memoryGuard } from '../../src/guards/memory.ts'
@@ -381,6 +382,21 @@ test('a locker that is closed in a pause between two terms ends serve', async ()
   await ended
 })
 
+test('while the locker drains, the leader goes on, and the next campaign is refused', async () => {
+  await using world = await inMemory()
+  const leader = new Candidate(world.one)
+  await world.clock.settle()
+  const closed = world.one.close({ drainMs: 60_000 })
+  await world.clock.advance(3 * world.ttlMs)
+  const { lease, signal } = leader.last.term
+  const seen = [lease.state, signal.aborted, leader.isServing]
+  leader.end()
+  await world.clock.advance(1_000)
+  await closed
+  expect(seen).toEqual(['held', false, true])
+  expect(await leader.served).toMatchObject({ code: 'CLOSED' })
+})
+
 test('a signal that is aborted already begins nothing; one that aborts in the moment of the grant runs no term', async () => {
   await using world = await inMemory()
   const vote = election(world.one, NAME)
@@ -596,6 +612,23 @@ test('wrong arguments are refused', async () => {
   ]
   for (const call of calls) await expect(call).rejects.toMatchObject(wrong)
   expect(await vote.leader()).toBeNull()
+})
+
+test('an unfenced locker must be asked for', async () => {
+  await using world = await inMemory()
+  const { one } = world
+  const info = { ...one.info, fencing: 'unfenced' as const, name: 'redis' }
+  const unfenced = overriding(one as unknown as Locker<'unfenced'>, { info, fencing: 'unfenced' })
+  // @ts-expect-error an unfenced locker must be asked for
+  expect(() => election(unfenced, NAME)).toThrow(
+    expect.objectContaining({
+      code: 'UNSUPPORTED',
+      message: expect.stringMatching(/redis with \?fencing=clock-backed.* Or pass allowUnfenced: true/),
+    }),
+  )
+  await (await election(unfenced, NAME, { allowUnfenced: true }).campaign()).resign()
+  for (const allowUnfenced of ['true', 1, null])
+    expect(() => election(one, NAME, { allowUnfenced } as never)).toThrow(expect.objectContaining(wrong))
 })
 
 test('a backend without a data cell is refused at the start', async () => {

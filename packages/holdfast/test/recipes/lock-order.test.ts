@@ -5,6 +5,7 @@ import { memory } from '../../src/engines/memory/index.ts'
 import { createLocker } from '../../src/locker/locker.ts'
 import { type Deadlock, findDeadlocks, watchLockOrder } from '../../src/recipes/lock-order.ts'
 import { reentrant } from '../../src/recipes/reentrant.ts'
+import { traceLocker } from '../../src/telemetry/spans.ts'
 import { describeRecipe, type RecipeWorld } from './worlds.ts'
 
 /** Events of lockers with this label: cases of one engine run side by side. */
@@ -73,6 +74,22 @@ describeRecipe('lock order', (stage) => {
       expect(new Set(sites).size).toBe(4)
     },
   )
+
+  stage.test('a call site is in the program, also if the locker is traced', async (world) => {
+    const holder = `traced-${world.engine}`
+    const span = { setAttributes() {}, setStatus() {}, addEvent() {}, end() {} }
+    const tracer = {
+      startSpan: () => span,
+      startActiveSpan: <T>(_name: string, _options: object, run: (active: typeof span) => T) => run(span),
+    }
+    const locker = traceLocker(watchLockOrder(await world.locker({ holder })), { tracer })
+    using told = listen(holder)
+    await locker.withLease('a', () => locker.withLeases(['b'], () => {}))
+    await locker.withLease('b', () => locker.withLease('a', () => {}))
+    const sites = told.flatMap(({ orders }) => orders).flatMap(({ heldAt, askedAt }) => [heldAt, askedAt])
+    expect(sites).toHaveLength(4)
+    for (const site of sites) expect(site).toMatch(/test\/recipes\/lock-order\.test\.ts:\d+:\d+$/)
+  })
 
   stage.test('findDeadlocks sees two owners that wait for each other', async (world) => {
     const [one, two] = [await world.locker({ holder: 'one' }), await world.locker({ holder: 'two' })]
@@ -265,6 +282,22 @@ describe('the watch', () => {
     expect(pairs(told[1]?.orders)).toEqual(['e → f', 'f → e'])
   })
 
+  test('the body of withLeases is a task, which holds all of its names', async () => {
+    const locker = watchLockOrder(plain)
+    await locker.withLeases(['b', 'a'], async ({ leases }) => {
+      expect(leases).toHaveLength(2)
+      await using more = await locker.acquire('c')
+      expect(more.state).toBe('held')
+    })
+    await nested(locker, ['c', 'a'])
+    expect(pairs(told[0]?.orders)).toEqual(['a → c', 'c → a'])
+    for (const { heldAt, askedAt } of told[0]?.orders ?? [])
+      for (const site of [heldAt, askedAt]) expect(site).toContain('lock-order.test.ts')
+    await locker.withLease('x', () => locker.withLeases(['y', 'z'], () => {}))
+    await nested(locker, ['z', 'x'])
+    expect(pairs(told[1]?.orders)).toEqual(['x → z', 'z → x'])
+  })
+
   test('permits count, and a call that does not wait closes no cycle but holds', async () => {
     const locker = watchLockOrder(plain)
     await locker.withLease('a', async () => {
@@ -327,6 +360,8 @@ describe('the watch', () => {
     await expect(locker.acquireAll(null as never)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.acquireAll(['a', 'a'])).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.withLease('a', 5 as never)).rejects.toThrow(/body must be a function/)
+    await expect(locker.withLeases(['a'], 5 as never)).rejects.toThrow(/body must be a function/)
+    await expect(locker.withLeases(['a', 'a'], () => {})).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     await expect(locker.acquirePermits('a', undefined as never)).rejects.toMatchObject({
       code: 'INVALID_ARGUMENT',
     })

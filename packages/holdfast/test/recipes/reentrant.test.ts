@@ -326,6 +326,57 @@ test('a locker is wrapped once, and the rest of it is as before', async () => {
   expect(permit.weight).toBe(1)
 })
 
+test('the body of withLeases enters its names, also those that it has entered itself', async () => {
+  await using plain = createLocker(memory())
+  const locker = reentrant(plain)
+  const atOnce = { waitMs: 0 }
+  await locker.withLease('a', async (outer) => {
+    let kept: FencedLease | undefined
+    const value = await locker.withLeases(['b', 'a'], async (set) => {
+      expect(set.get('a').fence).toEqual(outer.fence)
+      kept = await locker.acquire('b', atOnce)
+      expect(kept.fence).toEqual(set.get('b').fence)
+      await locker.withLease('a', atOnce, ({ fence }) => expect(fence).toEqual(outer.fence))
+      await locker.withLeases(['c'], () => locker.withLease('a', atOnce, () => {}))
+      await locker.withLeases(['a', 'b'], atOnce, (again) => expect(again.fences).toEqual(set.fences))
+      return 'done'
+    })
+    expect(value).toBe('done')
+    expect(outer.state).toBe('held')
+    // A task has outlived the body.
+    expect(await plain.tryAcquire('b')).toBeNull()
+    await kept?.release()
+    await using free = await plain.tryAcquire('b')
+    expect(free?.state).toBe('held')
+  })
+  expect((await plain.list()).flatMap(({ holders }) => holders)).toEqual([])
+})
+
+test('while the locker drains, what the task holds is entered, and other names are refused', async () => {
+  const plain = createLocker(memory())
+  const locker = reentrant(plain)
+  await locker.withLease(name, async (outer) => {
+    void plain.close({ drainMs: 60_000 })
+    expect(await locker.withLease(name, ({ fence }) => fence)).toEqual(outer.fence)
+    await expect(locker.acquireAll([name, 'other'])).rejects.toMatchObject({ code: 'CLOSED' })
+  })
+  await plain.close({ drainMs: 60_000 })
+})
+
+test('T53 closing waits for a task that has outlived the body of withLeases', async () => {
+  const plain = createLocker(memory())
+  const locker = reentrant(plain)
+  const kept = await locker.withLeases(['a', 'b'], () => locker.acquire('b'))
+  const ended: string[] = []
+  const closing = plain.close().then(() => ended.push('closed'))
+  await new Promise(setImmediate)
+  expect(kept.state).toBe('lost')
+  ended.push('task')
+  await kept.release()
+  await closing
+  expect(ended).toEqual(['task', 'closed'])
+})
+
 test('a name of an inner scope is entered from further inside, and others are not', async () => {
   await using plain = createLocker(memory())
   const locker = reentrant(plain)

@@ -514,6 +514,22 @@ describeRecipe(
       holder.end('too late')
     })
 
+    test('Fleet: a thief whose locker drains or is closed is refused, and the holder keeps its lock', async (world) => {
+      const { locker, locks, others } = await two(world, { allowSteal: true })
+      const holder = hold(others)
+      const { lease } = await holder.granted
+      const kept = await locker.acquire('kept')
+      const closed = locker.close({ drainMs: 60_000 })
+      expect(await failureOf(locks.request(name, steal, unreached))).toMatchObject({ code: 'CLOSED' })
+      await kept.release()
+      await closed
+      expect(await failureOf(locks.request(name, steal, unreached))).toMatchObject({ code: 'CLOSED' })
+      await lease.renew()
+      expect(lease.state).toBe('held')
+      holder.end('ok')
+      expect(await holder.done).toBe('ok')
+    })
+
     test('Fleet: a semaphore is refused with CAPACITY_MISMATCH, steal does not touch its permits, and query() shows leases and leaves it out', async (world) => {
       const { locks, stranger } = await two(world, { allowSteal: true })
       const permit = await stranger.acquirePermits(name, { capacity: 2 })

@@ -62,6 +62,16 @@ describe('metrics of the table', () => {
   })
 })
 
+test('rates are of what goes on all the time: the first event of a series is none', () => {
+  const others = queries.filter((query) => /rate\((?!holdfast_(acquire|hold|renewal)s?_)/.test(query))
+  assert.deepEqual(others, [])
+  for (const query of queries)
+    for (const [increase, series = '', name = '', range] of query.matchAll(
+      /increase\(((holdfast_\w+).*?)\[(\w+)\]\)/g,
+    ))
+      assert.ok(query.includes(`((${series} unless ${name} offset ${range}) or ${increase})`), query)
+})
+
 test('the board has the form of Grafana’s: a schema version, panels in a grid of 24, an id for each', () => {
   assert.equal(board.schemaVersion, 39)
   assert.equal(board.uid, 'holdfast')
@@ -101,6 +111,31 @@ describe.runIf(wanted('prometheus'))('promtool', () => {
     assert.match(board.output, new RegExp(`${queries.length} rules`))
     const broken = promtool('check', 'rules', temporaryFile('broken.yml', file.replace('sum by', 'sun by')))
     assert.notEqual(broken.status, 0, 'a query that does not parse is refused')
+  })
+
+  test('shows the first event of each series in every query over events, and none when nothing has happened', () => {
+    const labelsOf = new Map(metrics.map((metric) => [prometheusName(metric), metric.labels]))
+    const ofLabels = (labels: readonly string[]) => `{${labels.map((label) => `${label}="x"`).join(',')}}`
+    const counted = queries.filter((query) => query.startsWith('sum by') && query.includes('increase('))
+    assert.equal(counted.length, 13)
+    const parts = counted.map((query) => {
+      const [, by = '', name = ''] = /^sum by \((.*?)\) .*?(holdfast_\w+)/.exec(query) ?? []
+      const series = name + ofLabels(labelsOf.get(name) ?? [])
+      return { expr: query.replaceAll(/\$\w+/g, '.*'), series, labels: ofLabels(by.split(', ')) }
+    })
+    const shown = (values: string, eval_time: string, value: number) => ({
+      interval: '4m',
+      input_series: parts.map(({ series }) => ({ series, values })),
+      promql_expr_test: parts.map(({ expr, labels }) => ({
+        expr,
+        eval_time,
+        exp_samples: [{ labels, value }],
+      })),
+    })
+    const tests = [shown('_x4 3', '20m', 3), shown('3x410', '27h', 0)]
+    const file = JSON.stringify({ evaluation_interval: '20m', tests })
+    const { status, output } = promtool('test', 'rules', temporaryFile('board.json', file))
+    assert.equal(status, 0, output)
   })
 
   test('sees each alert fire, and stay quiet when it should', () => {

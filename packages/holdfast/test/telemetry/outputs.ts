@@ -75,10 +75,18 @@ export function numbersIn(text: string): Numbers {
   return new Map(numbers.sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-/** Names and units become those of Prometheus by the rules of OpenTelemetry's own exporter. */
+/**
+ * Names and units become those of Prometheus by the rules of OpenTelemetry's Collector and of Prometheus' own receiver: an annotation
+ * such as `{lease}` is dropped, another unit becomes a suffix, and `1` does so for gauges only.
+ */
 function seriesOf(metric: MetricData): [string, number][] {
   const { name, unit } = metric.descriptor
-  const base = name.replaceAll('.', '_') + (unit === 's' ? '_seconds' : '')
+  const suffixOf: Readonly<Record<string, string>> = {
+    s: '_seconds',
+    1: metric.dataPointType === DataPointType.GAUGE ? '_ratio' : '',
+  }
+  const base =
+    name.replaceAll('.', '_') + (suffixOf[unit] ?? unit.replace(/^(?!\{|$)/, '_').replace(/\{.*\}/, ''))
   const key = (suffix: string, labels: object) => {
     const pairs = Object.entries(labels).map(([label, value]) => `${label}="${value}"`)
     return `${base}${suffix}{${pairs.sort().join(',')}}`

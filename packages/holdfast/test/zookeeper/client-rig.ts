@@ -1,16 +1,11 @@
 /** An ensemble with a proxy before each member, and clients on it that end with the test. */
 import { type FaultyProxy, startProxy } from 'holdfast-lab/faults'
-import {
-  fourLetterWord,
-  type Server,
-  startZooKeeper,
-  waitFor,
-  type ZooKeeperEnsemble,
-} from 'holdfast-lab/servers'
+import { type Server, startZooKeeper, waitFor, type ZooKeeperEnsemble } from 'holdfast-lab/servers'
 import { callWith } from '../../src/base/aborting.ts'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { ZooKeeperClient, type ZooKeeperClientOptions } from '../../src/engines/zookeeper/client/index.ts'
+import { sessionsAt } from './sessions.ts'
 
 export const MAX_TIMEOUT_MS = 60_000
 
@@ -71,10 +66,8 @@ export class ClientRig implements AsyncDisposable {
   }
 
   /** The ids of all sessions, as the leader tracks them. */
-  async sessions(): Promise<bigint[]> {
-    const dump = await fourLetterWord(await this.ensemble.leader(), 'dump')
-    const [tracked = ''] = dump.split(/ephemeral nodes dump/i)
-    return [...tracked.matchAll(/0x[0-9a-f]+/g)].map(([id]) => BigInt.asIntN(64, BigInt(id)))
+  sessions(): Promise<bigint[]> {
+    return sessionsAt(this.ensemble)
   }
 
   /** Ends the clients of a test, its faults, and what it has left behind. */

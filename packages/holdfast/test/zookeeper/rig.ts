@@ -15,6 +15,7 @@ import type { Keys } from '../../src/engines/zookeeper/locks/keys.ts'
 import { parse, type StoredSession } from '../../src/engines/zookeeper/locks/records.ts'
 import type { BackendSession } from '../../src/spi.ts'
 import { call } from '../../src/testing/conformance/requests.ts'
+import { expectOneSession } from './sessions.ts'
 
 let namespaces = 0
 
@@ -136,7 +137,8 @@ export class Rig implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()
+    await this.clear()
+    await expectOneSession(this.cluster, (await this.operator.session()).id)
     await this.operator.close()
     await this.cluster.stop()
   }

@@ -6,7 +6,7 @@ import { publicIdOf } from '../../base/ids.ts'
 import { KEPT_EVENTS, type LogPage } from '../../kit/follow-log.ts'
 import { Changes, type ToldEvent, toldEvent } from '../../kit/watching.ts'
 import type { WatchEventKind } from '../../spi.ts'
-import type { Claim } from './state.ts'
+import type { MemoryClaim } from './state.ts'
 
 const EVENTS_AT_ONCE = 256
 
@@ -31,7 +31,7 @@ export class EventLog extends Changes {
     return this.#last
   }
 
-  append(kind: WatchEventKind, claim: Claim): void {
+  append(kind: WatchEventKind, claim: MemoryClaim): void {
     if (!this.#isWatched) return
     const { name, attempt, session, owner, token } = claim
     const number = ++this.#last

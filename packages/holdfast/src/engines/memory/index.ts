@@ -50,6 +50,7 @@ export interface MemoryOptions {
   readonly namespace?: string
   /** Default: `memory:<engine>/<namespace>`, different for every engine. */
   readonly issuer?: string
+  /** The top of every token: those of a higher epoch, such as 1, are above all of a lower one. Default 0. */
   readonly epoch?: number
 }
 

@@ -9,10 +9,10 @@ import assert from 'node:assert/strict'
 import { publicIdOf } from '../../base/ids.ts'
 import type { Ending, Granted, NameKey, NameSituation, Situation, Step } from '../../kit/rules.ts'
 import type { FoundClaim } from '../../kit/session.ts'
-import type { AcquireRequest, Claim as Claimed, GrantedClaim, SessionRequest } from '../../spi.ts'
+import type { AcquireRequest, Claim, GrantedClaim, SessionRequest } from '../../spi.ts'
 import { Deadlines } from './deadlines.ts'
 import type { EventLog } from './event-log.ts'
-import { type Claim, keyOf, NameRecord, type Room, type Session } from './state.ts'
+import { keyOf, type MemoryClaim, NameRecord, type Room, type Session } from './state.ts'
 
 export class NameTable implements Step<Session> {
   readonly backend = 'memory'
@@ -77,7 +77,7 @@ export class NameTable implements Step<Session> {
     return Math.min(this.#ends.nextMs, this.#closings.nextMs)
   }
 
-  look(session: Session, claimed: Claimed): Situation {
+  look(session: Session, claimed: Claim): Situation {
     const claim = this.#claimOf(session, claimed)
     const record = this.#names.get(session.namespace)?.get(claimed.name)
     const { held, capacity, isWaitedFor, closedUntilMs, data } = situationOf(record)
@@ -99,7 +99,7 @@ export class NameTable implements Step<Session> {
     return situationOf(this.find(name))
   }
 
-  firstWaiter(name: NameKey): Claim | undefined {
+  firstWaiter(name: NameKey): MemoryClaim | undefined {
     return this.find(name)?.queue.first
   }
 
@@ -113,7 +113,7 @@ export class NameTable implements Step<Session> {
     return (this.find(name)?.queue.length ?? 0) >= atLeast
   }
 
-  grantOf(session: Session, claimed: Claimed): Granted | undefined {
+  grantOf(session: Session, claimed: Claim): Granted | undefined {
     const { token = null, data = null } = this.#claimOf(session, claimed) ?? {}
     return token === null ? undefined : { token, data }
   }
@@ -137,7 +137,7 @@ export class NameTable implements Step<Session> {
     this.#log.append('waiting', claim)
   }
 
-  promote(_name: NameKey, claim: Claim, data: string | null): void {
+  promote(_name: NameKey, claim: MemoryClaim, data: string | null): void {
     const { session, attempt } = claim
     claim.record.queue.leave(claim)
     this.#waiting--
@@ -153,7 +153,7 @@ export class NameTable implements Step<Session> {
     return { capacity, isWaitedFor: queue.length > 0 }
   }
 
-  deleteClaim(session: Session, claimed: Claimed): boolean {
+  deleteClaim(session: Session, claimed: Claim): boolean {
     const claim = this.#claimOf(session, claimed)
     if (claim !== undefined) this.#remove(claim, 'released')
     return claim !== undefined
@@ -244,14 +244,14 @@ export class NameTable implements Step<Session> {
   }
 
   /** The claim that the attempt has, held or waiting. */
-  #claimOf(session: Session, claimed: Claimed): Claim | undefined {
+  #claimOf(session: Session, claimed: Claim): MemoryClaim | undefined {
     const claim = session.claims.get(claimed.attempt)
     assert(claim === undefined || claim.name === claimed.name, 'an attempt is for one name')
     return claim
   }
 
   /** The claim, if it is this session's and holds by this grant: no other is ever touched (G7). */
-  #holding(session: Session, claimed: GrantedClaim): Claim | undefined {
+  #holding(session: Session, claimed: GrantedClaim): MemoryClaim | undefined {
     const claim = this.#claimOf(session, claimed)
     return claim?.grantId === claimed.grantId ? claim : undefined
   }
@@ -271,13 +271,13 @@ export class NameTable implements Step<Session> {
     this.#names.get(record.namespace)?.delete(record.name)
   }
 
-  #newClaim(session: Session, request: AcquireRequest): Claim {
+  #newClaim(session: Session, request: AcquireRequest): MemoryClaim {
     const { name, attempt, mode, weight, capacity, note, owner, lockDelayMs } = request
     const record = this.#record({ namespace: session.namespace, name }, capacity)
     // A name without holders and waiters is kept for its data or its closing only: its capacity is free to change.
     record.capacity = capacity
     // Field by field, as in a situation: to spread an object costs a twentieth of an acquire.
-    const claim: Claim = {
+    const claim: MemoryClaim = {
       name,
       attempt,
       mode,
@@ -298,7 +298,7 @@ export class NameTable implements Step<Session> {
     return claim
   }
 
-  #hold(claim: Claim, data: string | null): Granted {
+  #hold(claim: MemoryClaim, data: string | null): Granted {
     const { record } = claim
     const token = ++this.#lastToken
     claim.token = token
@@ -312,7 +312,7 @@ export class NameTable implements Step<Session> {
   }
 
   /** Ends a claim, held or waiting. */
-  #remove(claim: Claim, ending: Ending | 'force-released'): void {
+  #remove(claim: MemoryClaim, ending: Ending | 'force-released'): void {
     const { record, session, attempt } = claim
     session.claims.delete(attempt)
     if (claim.token === null) {

@@ -18,7 +18,7 @@ export interface Session extends Owner {
   /** Dead from this moment on, also before it is removed. */
   expiresAtMs: number
   isOver: boolean
-  readonly claims: Map<string, Claim>
+  readonly claims: Map<string, MemoryClaim>
   /** Attempts that can never land again; with an operator's reason, if they were released by force. */
   readonly marks: Map<string, string | null>
   /** The rooms of the clients that opened it or are attached to it. */
@@ -31,9 +31,9 @@ export function keyOf(namespace: string, id: string): string {
 }
 
 /** Its capacity is that of the name. */
-export interface Claim
+export interface MemoryClaim
   extends Pick<AcquireRequest, 'name' | 'attempt' | 'mode' | 'weight' | 'lockDelayMs'>,
-    Queued<Claim> {
+    Queued<MemoryClaim> {
   readonly note: string | undefined
   readonly owner: string | undefined
   readonly session: Session
@@ -52,9 +52,9 @@ export class NameRecord implements NameKey {
   readonly namespace: string
   readonly name: string
   capacity: number
-  readonly holders = new Map<string, Claim>()
+  readonly holders = new Map<string, MemoryClaim>()
   held = 0
-  readonly queue = new Queue<Claim>()
+  readonly queue = new Queue<MemoryClaim>()
   data: string | null = null
   /** Closed until then, by a lock-delay or a hold-at-least. */
   closedUntilMs: number | null = null
@@ -91,7 +91,7 @@ export function describeName(record: NameRecord, nowMs: number, holdersOnly = fa
   }
 }
 
-function describeClaim({ session, ...claim }: Claim): ClaimState {
+function describeClaim({ session, ...claim }: MemoryClaim): ClaimState {
   const { id, holder, ttlMs } = session
   return claimState({ ...claim, id: publicIdOf(claim.attempt), holder, session: publicIdOf(id), ttlMs })
 }

@@ -170,7 +170,9 @@ describe('random requests', () => {
   })
 
   test('any header at all is a fence or a problem', () => {
-    const random = seededRandom(newSeed())
+    const seed = newSeed()
+    console.log(`  5,000 random headers, seed ${seed}`)
+    const random = seededRandom(seed)
     const plain = { unsigned: true, plainToken: { issuer: 'stock' } } as const
     for (let run = 0; run < 5_000; run++) {
       const characters = Array.from({ length: Math.floor(random.fraction() * 30) }, () =>
@@ -184,9 +186,9 @@ describe('random requests', () => {
           { [header]: random.fraction() < 0.5 ? digits : characters.join('') },
           { ...plain, name },
         )
-        assert.equal(fence.name, name)
+        assert.equal(fence.name, name, `seed ${seed}`)
       } catch (error) {
-        assert.notEqual(problemOf(error), null, String(error))
+        assert.notEqual(problemOf(error), null, `seed ${seed}: ${error}`)
       }
     }
   })

@@ -255,9 +255,9 @@ export class Membership<F extends Fencing> implements Partitions<F> {
 
   #failed(error: unknown): void {
     if (this.#signal.aborted) return
-    // The locker was closed, and its leases are lost.
-    if (isHoldfastError(error, 'CLOSED')) void this.close()
-    else this.#tell(error)
+    if (!isHoldfastError(error, 'CLOSED')) this.#tell(error)
+    // The locker was closed, and its leases are lost. While it drains they are not, and the work goes on.
+    else if (this.#member === undefined) void this.close()
   }
 
   #tell(error: unknown, partition?: number): void {

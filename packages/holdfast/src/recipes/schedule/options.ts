@@ -1,5 +1,5 @@
 /** The options of schedules and tick runners, with their checks and defaults. */
-import { InvalidArgumentError, quote, textOf } from '../../base/errors.ts'
+import { quote, textOf } from '../../base/errors.ts'
 import { warnAgain } from '../../base/events.ts'
 import { checkName } from '../../base/names.ts'
 import {
@@ -12,7 +12,7 @@ import {
   checkSignal,
 } from '../../base/options.ts'
 import type { Fencing, Lease, Locker } from '../../base/types.ts'
-import { checkNeeds, checkTtl, type RecipeLocker, type RecipeNeed } from '../needs.ts'
+import { checkNeeds, checkTtl, fencingUnless, type RecipeLocker, type RecipeNeed } from '../needs.ts'
 import type { Rules } from './decide.ts'
 import type { CronTimes } from './times.ts'
 
@@ -54,7 +54,10 @@ export interface TickOptions {
   readonly rerunAfterMs?: number
   /** The TTL of the lease. A dead runner is noticed after it: 30,000, after half a minute. */
   readonly ttlMs?: number
-  /** The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of the time between two ticks. Default 0. */
+  /**
+   * The name stays closed for at least this long after the lease was taken, so that replicas with late clocks need not ask. At most half of
+   * the time between two ticks. Default 0.
+   */
   readonly holdAtLeastMs?: number
   /** Needed on a backend without fencing tokens: there nothing can refuse the writes of a runner that was paused. */
   readonly allowUnfenced?: boolean
@@ -115,7 +118,7 @@ export function checkTerms<F extends Fencing>(
   checkFunction('job', job)
   const { policy = 'skip', overrun = 'skip', maxStarts = 3, rerunAfterMs = 10_000 } = options
   const { missed = 'skip', maxMissed = 100 }: Partial<ScheduleOptions> = options
-  const { ttlMs, holdAtLeastMs = 0, allowUnfenced = false, signal, onError, onSetAside } = options
+  const { ttlMs, holdAtLeastMs = 0, allowUnfenced, signal, onError, onSetAside } = options
   const name = checkName(options.name)
   const rules: Rules = {
     policy: checkOneOf('policy', policy, ['skip', 'rerun']),
@@ -127,23 +130,14 @@ export function checkTerms<F extends Fencing>(
   checkNumber('rerunAfterMs', rerunAfterMs, { min: 0 })
   checkNumber('holdAtLeastMs', holdAtLeastMs, { min: 0 })
   checkTtl(locker, ttlMs)
-  if (typeof allowUnfenced !== 'boolean')
-    throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')
   checkSignal(signal)
   checkCallback('onError', onError)
   checkCallback('onSetAside', onSetAside)
   const standsBy = policy === 'rerun' || overrun === 'wait' || missed === 'all'
-  const needs: [boolean, RecipeNeed][] = [
-    [true, 'data'],
-    [!allowUnfenced, 'fencing'],
-    [holdAtLeastMs > 0, 'holdAtLeast'],
-    [standsBy, 'queue'],
-  ]
-  checkNeeds(
-    kind,
-    locker,
-    needs.flatMap(([isNeeded, need]) => (isNeeded ? [need] : [])),
-  )
+  const needs: RecipeNeed[] = ['data', ...fencingUnless(allowUnfenced)]
+  if (holdAtLeastMs > 0) needs.push('holdAtLeast')
+  if (standsBy) needs.push('queue')
+  checkNeeds(kind, locker, needs)
   return {
     name,
     rules,

@@ -30,7 +30,11 @@ export class Runner<F extends Fencing> {
   readonly #locker: Locker<F>
   readonly #terms: Terms
   readonly #job: TickJob<F>
+  /** Ends a job that runs. */
   readonly #stop = new AbortController()
+  readonly #refused = new AbortController()
+  /** No further tick: it was stopped, or its locker takes no new leases. In the second case a job that runs goes on. */
+  readonly stopped = AbortSignal.any([this.#stop.signal, this.#refused.signal])
   readonly #running = new Set<Promise<unknown>>()
   readonly #untie: () => void
 
@@ -45,10 +49,6 @@ export class Runner<F extends Fencing> {
   /** Whole milliseconds, as they stand in the record. */
   get #nowMs(): number {
     return Math.round(this.#locker.clock.wallMs())
-  }
-
-  get stopped(): AbortSignal {
-    return this.#stop.signal
   }
 
   /**
@@ -87,7 +87,7 @@ export class Runner<F extends Fencing> {
           return telling.ends(outcome)
         this.report(error, telling.tick)
         if (telling.tick !== null) telling.ends('error')
-        if (isHoldfastError(error, 'CLOSED')) this.#stop.abort(error)
+        if (isHoldfastError(error, 'CLOSED')) this.#refused.abort(error)
         else if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') && !isHoldfastError(error, 'LEASE_LOST'))
           return telling.ends('error')
         await this.#pause(growingPauseMs(failures++, PAUSES), this.stopped)
@@ -165,7 +165,7 @@ export class Runner<F extends Fencing> {
       await this.#settle(lease, { ...started, state: 'done', until })
       return { outcome: 'ran', more }
     }
-    const isInterrupted = this.stopped.aborted
+    const isInterrupted = this.#stop.signal.aborted
     if (policy === 'rerun' && starts >= maxStarts && !isInterrupted) {
       await this.#setAside(lease, { ...started, until })
       return { outcome: 'set-aside', more }
@@ -187,7 +187,7 @@ export class Runner<F extends Fencing> {
   /** Whether the job returned. Its error is reported, but for the loss of the lease: that ends the pass, which reports it. */
   async #run(lease: Lease<F>, { tick: tickMs, starts }: TickRecord): Promise<boolean> {
     const tick = this.tickOf(tickMs, starts)
-    const signal = AbortSignal.any([this.stopped, lease.signal])
+    const signal = AbortSignal.any([this.#stop.signal, lease.signal])
     try {
       await this.#job({ tick, lease, signal })
       return true
@@ -211,10 +211,10 @@ export class Runner<F extends Fencing> {
       try {
         return await lease.setData(formatRecord(record))
       } catch (error) {
-        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.stopped.aborted) throw error
+        if (!isHoldfastError(error, 'BACKEND_UNAVAILABLE') || this.#stop.signal.aborted) throw error
         this.report(error, null)
       }
-      await this.#pause(growingPauseMs(failures, PAUSES), AbortSignal.any([this.stopped, lease.signal]))
+      await this.#pause(growingPauseMs(failures, PAUSES), AbortSignal.any([this.#stop.signal, lease.signal]))
     }
   }
 

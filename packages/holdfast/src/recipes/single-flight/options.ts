@@ -33,7 +33,7 @@ export interface SingleFlightStore<T, F extends Fencing = Fencing> {
 
 export interface SingleFlightOptions<T, F extends Fencing = Fencing> {
   readonly store: SingleFlightStore<T, F>
-  /** For how long a result is fresh. `Infinity` is allowed. */
+  /** For how long a result is fresh: 60,000 for a minute. `Infinity` is allowed. */
   readonly keepMs: number
   /**
    * In this time before the end of `keepMs` a call may compute anew: the later, the likelier. The others get the old value.

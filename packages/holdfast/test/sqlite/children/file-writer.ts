@@ -1,4 +1,4 @@
-/** Writes its token into two guarded files, and kills itself at the given step. */
+/** Writes its token into two guarded files, and kills itself at the given step: its number, or its name. */
 
 import { GuardedFolder } from '../../../src/engines/sqlite/guard/file/folder.ts'
 import { openFileGuard } from '../../../src/engines/sqlite/guard/file/guard.ts'
@@ -7,8 +7,8 @@ import { fence } from '../../guard-table.ts'
 
 const [folder = '', token = '', lastStep = ''] = process.argv.slice(2)
 let steps = 0
-const onStep = () => {
-  if (++steps === Number(lastStep)) process.kill(process.pid, 'SIGKILL')
+const onStep = (step: string) => {
+  if (++steps === Number(lastStep) || step === lastStep) process.kill(process.pid, 'SIGKILL')
 }
 const guard = openFileGuard(new GuardedFolder(folder, onStep), checkGuardOptions({}))
 await guard.run(fence(BigInt(token)), async (files) => {

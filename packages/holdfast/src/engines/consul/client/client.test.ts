@@ -184,6 +184,15 @@ describe('the client', { timeout: 60_000 }, () => {
     ])
   })
 
+  test('T103 a member whose answer is not valid is left: the outcome is unknown, and the next request goes to another one', async () => {
+    const broken = await member((_request, response) => void response.end('{"Results":'))
+    const serving = await member((_request, response) => good(response))
+    const client = connected([broken, serving])
+    expect(await outcome(client.transact(write, call))).toBe('unknown')
+    expect(await outcome(client.transact(write, call))).toBe('answered')
+    expect([broken.asked.length, serving.asked.length]).toEqual([1, 1])
+  })
+
   test('T33 after a member was left its polls end at once, and requests have a while', async () => {
     const silent = await member(() => {})
     const serving = await member((_request, response) => good(response))

@@ -2,11 +2,14 @@
 import { startConsul, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { describeAddresses } from '../../../../test/addresses.ts'
-import { limitedCall, Rig } from '../../../../test/consul/rig.ts'
+import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { defaults } from '../../../base/defaults.ts'
+import { publicIdOf } from '../../../base/ids.ts'
 import { openBackend, openLocker } from '../../../open.ts'
+import type { BackendSession, HolderKey } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
 import { openConsul } from './assemble.ts'
+import type { ConsulBackend } from './backend.ts'
 
 describe.runIf(wanted('consul'))('access', () => {
   describeAddresses({
@@ -78,15 +81,18 @@ describe.runIf(wanted('consul'))('access', () => {
     })
     afterAll(() => rig?.[Symbol.asyncDispose]())
 
-    /** The secret of a token with these rules. */
-    const tokenWith = async (name: string, Rules: string): Promise<string> => {
-      const headers = { 'x-consul-token': root }
-      const put = async (path: string, body: object) =>
-        (await fetch(`${host}/v1/acl/${path}`, { method: 'PUT', headers, body: JSON.stringify(body) })).json()
-      await put('policy', { Name: name, Rules })
-      const { SecretID } = (await put('token', { Policies: [{ Name: name }] })) as { SecretID: string }
-      return SecretID
+    const headers = { 'x-consul-token': root }
+    const put = async (path: string, body: object): Promise<{ ID: string; SecretID: string }> => {
+      const init = { method: 'PUT', headers, body: JSON.stringify(body) }
+      return JSON.parse(await (await fetch(`${host}/v1/acl/${path}`, init)).text())
     }
+    /** A token with these rules, and what gives it others. */
+    const tokenOf = async (Name: string, Rules: string) => {
+      const { ID } = await put('policy', { Name, Rules })
+      const { SecretID } = await put('token', { Policies: [{ Name }] })
+      return { SecretID, change: (rules: string) => put(`policy/${ID}`, { ID, Name, Rules: rules }) }
+    }
+    const tokenWith = async (name: string, rules: string) => (await tokenOf(name, rules)).SecretID
     const sessions = 'session_prefix "" { policy = "write" }'
 
     test('the rights of the page are enough; for the diagnosis it takes more', async () => {
@@ -143,6 +149,61 @@ describe.runIf(wanted('consul'))('access', () => {
       const session = await blind.openSession({ id: 'w'.repeat(44), ttlMs: 60_000, holder: 'blind' }, call())
       await expect(session.tryAcquire(request('y'), call())).rejects.toMatchObject({ code: 'UNSUPPORTED' })
       expect((await session.tryAcquire(request('x'), call())).kind).toBe('granted')
+      await session.close(call())
+    })
+
+    const denied = { code: 'UNSUPPORTED', message: expect.stringMatching(/Permission denied.*key_prefix/) }
+    const openOn = (backend: ConsulBackend) => openSession(backend, 60_000)
+    const take = async (session: BackendSession<'fenced'>, name: string) => {
+      const result = await session.tryAcquire(request(name), call())
+      if (result.kind !== 'granted') throw new Error(result.kind)
+      return result.grant
+    }
+
+    test('T56 G12 operators are not told that a name is free when they may not read it; reading is all that it takes', async () => {
+      const writer = await rig.backend({ token: root, namespace: 'looks', issuer: 'shop' })
+      const session = await openOn(writer)
+      const grants = [await take(session, 'x'), await take(session, 'y')] as const
+      const keys = 'key_prefix "holdfast/1/looks/'
+      const all = `${keys}" { policy = "read" }`
+      const reader = async (name: string, rules: string) =>
+        rig.backend({
+          token: await tokenWith(name, `${rules} ${sessions}`),
+          namespace: 'looks',
+          issuer: 'shop',
+        })
+      const looker = await reader('looks', `${all} ${keys}n/y/" { policy = "deny" }`)
+      const [seen, hidden] = grants.map(({ attempt, token }, index) => {
+        return { name: index === 0 ? 'x' : 'y', id: publicIdOf(attempt), token }
+      }) as [HolderKey, HolderKey]
+      expect((await looker.inspect('x', call()))?.holders).toHaveLength(1)
+      expect(await looker.check(seen, call())).toBe(true)
+      expect(await looker.inspect('free', call())).toBe(null)
+      await expect(looker.inspect('y', call())).rejects.toMatchObject(denied)
+      await expect(looker.check(hidden, call())).rejects.toMatchObject(denied)
+      // The page says so: Consul does not tell of names that it leaves out.
+      expect((await looker.list('', { limit: 10 }, call())).items.map(({ name }) => name)).toEqual(['x'])
+      const blind = await reader('sees-nothing', '')
+      await expect(blind.list('', { limit: 10 }, call())).rejects.toMatchObject(denied)
+      await session.close(call())
+    })
+
+    test('T56 a session whose token loses its rights is not said to be gone, nor its leases to be lost', async () => {
+      const keys = 'key_prefix "holdfast/1/rights/'
+      const all = `${keys}" { policy = "write" } ${sessions}`
+      const token = await tokenOf('rights', all)
+      const options = { token: token.SecretID, namespace: 'rights', issuer: 'shop' }
+      const session = await openOn(await rig.backend(options))
+      const held = await take(session, 'x')
+      const keepAlive = () => session.keepAlive({ held: [held], waiting: [] }, call())
+      for (const hidden of ['n/x/', 's/']) {
+        await token.change(`${all} ${keys}${hidden}" { policy = "deny" }`)
+        await expect(keepAlive()).rejects.toMatchObject(denied)
+      }
+      const other = await rig.backend(options)
+      await expect(other.attachSession(session.handle, call())).rejects.toMatchObject(denied)
+      await token.change(all)
+      expect(await keepAlive()).toMatchObject({ kind: 'alive', lost: [] })
       await session.close(call())
     })
   })

@@ -85,6 +85,7 @@ export class ConsulBackend extends StoreBackend<ConsulClaim> {
   async #find(id: string, call: Call) {
     const key = this.#connection.keys.session(id)
     const [entry] = (await this.#connection.read([key], call)).entries
+    if (entry === undefined) await this.#connection.requireRights([key], call)
     if (entry?.session === undefined) return null
     return { id: entry.session, key, record: JSON.parse(entry.value) as OpenedSession }
   }

@@ -108,15 +108,23 @@ export class Connection {
   }
 
   /** Linearizable. All below these prefixes, in as many transactions as it takes. `member`: that has answered the first. */
-  async read(prefixes: readonly string[], call: Call) {
+  async read(prefixes: readonly string[], call: Call, reading = consul.tree) {
     this.lifetime.begin(call)
     const answers: Awaited<ReturnType<consul.ConsulClient['transact']>>[] = []
     for (let at = 0; at < prefixes.length || at === 0; at += consul.MAX_OPERATIONS) {
-      const trees = prefixes.slice(at, at + consul.MAX_OPERATIONS).map(consul.tree)
+      const trees = prefixes.slice(at, at + consul.MAX_OPERATIONS).map((prefix) => reading(prefix))
       answers.push(await this.client.transact(trees, call, { isConsistent: true }))
     }
     const [{ member }] = answers as [(typeof answers)[0]]
     return { entries: answers.flatMap(({ entries = [] }) => entries), member }
+  }
+
+  /**
+   * Rejects if one of these keys may not be read. Consul leaves such keys out of an answer and says nothing, so what is missing looks as if
+   * it were not there (T56, a no that is none). A comparison of a missing key is always refused, but without rights for another reason.
+   */
+  async requireRights(missing: readonly string[], call: Call): Promise<void> {
+    if (missing.length > 0) await this.read(missing, call, (key) => consul.unchanged(key, 0n))
   }
 
   /**
@@ -126,6 +134,11 @@ export class Connection {
   async readNames(groups: readonly string[], call: Call): Promise<readonly consul.Entry[]> {
     if (groups.length === 0) return []
     const { entries } = await this.read(groups, call)
+    const found = new Set(entries.map(({ key }) => this.keys.groupOf(key)))
+    await this.requireRights(
+      groups.filter((group) => !found.has(group)),
+      call,
+    )
     const unlocked = tombstonesIn(this.keys, entries).filter(({ session }) => session === undefined)
     if (unlocked.length === 0) return entries
     const session = await consul.createSession(

@@ -91,7 +91,7 @@ function judgeFailure(host: string, why: string, add: Add): void {
       'UNREADABLE',
       'warning',
       `${host} does not show its configuration.`,
-      'What it says of locks is not known.',
+      'Its settings could not be checked.',
       'Give the token agent_prefix "" and operator, with policy "read".',
     )
   else

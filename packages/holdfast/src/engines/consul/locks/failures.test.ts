@@ -8,7 +8,9 @@ import { type Server, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { limitedCall, openSession, Rig } from '../../../../test/consul/rig.ts'
 import { Cancellation } from '../../../base/cancellation.ts'
+import { type Clock, systemClock } from '../../../base/clock.ts'
 import { isHoldfastError } from '../../../base/errors.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { createLocker } from '../../../locker/locker.ts'
 import type { AcquireRequest, BackendSession, Grant } from '../../../spi.ts'
 import { call, request } from '../../../testing/conformance/requests.ts'
@@ -19,6 +21,32 @@ async function take(session: Session, asked: AcquireRequest): Promise<Grant<'fen
   const result = await session.tryAcquire(asked, call())
   if (result.kind !== 'granted') throw new Error(result.kind)
   return result.grant
+}
+
+type Fate = 'answer' | 'answer is lost' | 'no leader' | Promise<void>
+
+/** In front of a server. `fateOf`: what becomes of a request; with `no leader` the server does not see it; a promise delays its answer. */
+async function startRelay(server: string, fateOf: (path: string, body: string) => Fate) {
+  const relay = createServer(async (incoming, answer) => {
+    const { url = '', method = '' } = incoming
+    const body = await text(incoming)
+    const fate = fateOf(url, body)
+    if (fate === 'no leader') return void answer.writeHead(500).end('No cluster leader')
+    const response = await fetch(`${server}${url}`, { method, ...(method === 'PUT' && { body }) })
+    const found = await response.text()
+    if (fate === 'answer is lost') return
+    await fate
+    answer.writeHead(response.status, { 'x-consul-index': response.headers.get('x-consul-index') ?? '' })
+    answer.end(found)
+  })
+  await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(relay.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      relay.closeAllConnections()
+      relay.close()
+    },
+  }
 }
 
 describe.runIf(wanted('consul'))('failures', () => {
@@ -179,21 +207,13 @@ describe.runIf(wanted('consul'))('failures', () => {
   test('T13 C129 a release whose answer is lost, and whose copy finds nothing, is unknown and keeps the name closed', async () => {
     const asked: string[] = []
     let isLost = false
-    const relay = createServer(async (incoming, answer) => {
-      const body = await text(incoming)
-      asked.push(incoming.url ?? '')
-      const init = { method: incoming.method ?? '', ...(incoming.method === 'PUT' && { body }) }
-      const response = await fetch(`${rig.hosts[0]}${incoming.url}`, init)
-      const found = await response.text()
+    await using relay = await startRelay(rig.hosts[0] ?? '', (path, body) => {
+      asked.push(path)
       const isFirst = !isLost && body.includes('/kept/')
       isLost ||= isFirst
-      if (isFirst) return
-      answer.writeHead(response.status, { 'x-consul-index': response.headers.get('x-consul-index') ?? '' })
-      answer.end(found)
+      return isFirst ? 'answer is lost' : 'answer'
     })
-    await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve))
-    const { port } = relay.address() as AddressInfo
-    const session = await openSession(await rig.backend({ hosts: [`http://127.0.0.1:${port}`] }))
+    const session = await openSession(await rig.backend({ hosts: [relay.url] }))
     const other = await openSession(await rig.backend())
     const held = await take(session, request('x'))
     asked.length = 0
@@ -203,8 +223,101 @@ describe.runIf(wanted('consul'))('failures', () => {
     expect(asked.filter((path) => path.includes('/session/destroy/'))).toEqual([])
     expect((await other.tryAcquire(request('x'), call())).kind).toBe('busy')
     await Promise.all([session.close(call()), other.close(call())])
-    relay.closeAllConnections()
-    relay.close()
+  })
+
+  test('T13 a release that was applied, and that nobody was told of, keeps the name closed for its time and not for twice', async () => {
+    const keepForMs = 600_000
+    const ended: (() => void)[] = []
+    const setTimer: Clock['setTimer'] = (delayMs, fire, options) => {
+      if (delayMs !== keepForMs) return systemClock.setTimer(delayMs, fire, options)
+      ended.push(fire)
+      return { cancel() {} }
+    }
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) =>
+      body.includes('/kept/') ? 'answer is lost' : 'answer',
+    )
+    const backend = await rig.backend({ hosts: [relay.url], clock: { ...systemClock, setTimer } })
+    const [session, other] = [await openSession(backend), await openSession(await rig.backend())]
+    const held = await take(session, request('x'))
+    const given = new Cancellation()
+    const released = session.release(held, { keepForMs }, given).catch((error: unknown) => error)
+    const isKept = async () => (await rig.operator.keys()).some(({ Key }) => Key.includes('/kept/')) || null
+    await waitFor('it is applied', isKept)
+    given.cancel(new Error('given up'))
+    expect(await released).toMatchObject({ code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' })
+    // Core asks again.
+    expect(await session.release(held, { keepForMs }, limitedCall(1_000)).catch(() => 'unknown')).toBe(
+      'unknown',
+    )
+    expect((await other.tryAcquire(request('x'), call())).kind).toBe('busy')
+    for (const fire of ended) fire()
+    const next = async () => (await other.tryAcquire(request('x'), call())).kind === 'granted'
+    await waitFor('the name is open', next)
+    await Promise.all([session.close(call()), other.close(call())])
+  })
+
+  test('T13 releases that left together, and whose answer is lost, are unknown although each is asked alone in the end', async () => {
+    let together = 0
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) => {
+      const areBoth = ['"delete"', '/n/x/c/', '/n/y/c/'].every((part) => body.includes(part))
+      return areBoth && together++ === 0 ? 'answer is lost' : 'answer'
+    })
+    const session = await openSession(await rig.backend({ hosts: [relay.url] }))
+    const held = await Promise.all(['x', 'y'].map((name) => take(session, request(name))))
+    const release = () => held.map((grant) => session.release(grant, { keepForMs: 0 }, call()))
+    for (const released of await Promise.allSettled(release()))
+      expect(released).toMatchObject({
+        status: 'rejected',
+        reason: { code: 'BACKEND_UNAVAILABLE', outcome: 'unknown' },
+      })
+    expect(together).toBe(2)
+    expect(await Promise.all(release())).toEqual(['not-held', 'not-held'])
+    await session.close(call())
+  })
+
+  test('G6 a release that was not applied leaves no session behind, however often it is asked', async () => {
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) =>
+      body.includes('/kept/') ? 'no leader' : 'answer',
+    )
+    const session = await openSession(await rig.backend({ hosts: [relay.url] }))
+    const held = await take(session, request('x'))
+    for (let times = 0; times < 3; times++)
+      await expect(session.release(held, { keepForMs: 600_000 }, call())).rejects.toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+        outcome: 'not-applied',
+      })
+    await waitFor('only its own is left', async () => (await rig.operator.sessions()).length === 1)
+    expect(await session.release(held, { keepForMs: 0 }, call())).toBe('released')
+    await session.close(call())
+  })
+
+  test('T84 G2 a join whose answer is slower than the confirm of its claim is not granted once more, with another token', async () => {
+    const slow = Promise.withResolvers<void>()
+    let isSlow = false
+    await using relay = await startRelay(rig.hosts[0] ?? '', (_path, body) =>
+      isSlow && body.includes('check-index') ? slow.promise : 'answer',
+    )
+    const backend = await rig.backend({ hosts: [relay.url] })
+    const other = await openSession(await rig.backend())
+    const held = await take(other, request('x'))
+    const id = systemRandom.id() + systemRandom.id()
+    const { claims } = await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())
+    const asked = request('x')
+    expect((await claims.join(asked, true, call())).kind).toBe('created')
+    const own = (await rig.operator.keys()).find(({ Key }) => Key.endsWith(`/c/${asked.attempt}`))?.Key ?? ''
+    await rig.operator.deleteKey(own)
+    await other.release(held, { keepForMs: 0 }, call())
+    isSlow = true
+    const again = claims.join(asked, true, call())
+    const claim = await waitFor('it is made anew', async () => {
+      return (await claims.look(asked, call())).claim(asked.attempt) ?? null
+    })
+    isSlow = false
+    const view = (await claims.look(asked, call())).queue(claim, 1)
+    expect(await claims.confirm(asked, claim, view, call())).toHaveProperty('token')
+    slow.resolve()
+    expect((await again).kind).not.toBe('granted')
+    await Promise.all([claims.close(call()), other.close(call())])
   })
 
   test('T23 a lock-delay goes on when the leader is killed in the middle of it', async () => {

@@ -66,6 +66,17 @@ export class Keys {
     return unescapeName(key.slice(this.names.length, this.groupOf(key).length - 1))
   }
 
+  /** Of what was found below `names`, up to a slash; undefined if others have written it. */
+  nameOfGroup(group: string): string | undefined {
+    try {
+      const name = this.nameOf(group)
+      return name !== '' && this.name(name) === group ? name : undefined
+    } catch {
+      // No escape of ours: 50%.
+      return undefined
+    }
+  }
+
   parse(key: string): ParsedKey {
     const [top = '', , part = '', id = ''] = key.slice(this.root.length).split('/')
     return top === 'n' ? { kind: part as Part, id } : { kind: top as ParsedKey['kind'], id: part }

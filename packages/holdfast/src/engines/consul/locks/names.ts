@@ -29,8 +29,12 @@ export class ConsulNames implements NameStore<ConsulClaim> {
   async list(prefix: string, { cursor = '', limit }: PageRequest, call: Call) {
     const { client, keys, lifetime } = this.#connection
     lifetime.begin(call)
-    const groups = await consul.keysBelow(client, `${keys.names}${escapeName(prefix)}`, true, call)
-    const names = groups.map((group) => keys.nameOf(group)).filter((name) => compareNames(name, cursor) > 0)
+    const all = `${keys.names}${escapeName(prefix)}`
+    const groups = await consul.keysBelow(client, all, true, call)
+    if (groups.length === 0) await this.#connection.requireRights([all], call)
+    const names = groups
+      .flatMap((group) => keys.nameOfGroup(group) ?? [])
+      .filter((name) => compareNames(name, cursor) > 0)
     const listed = names.sort(compareNames).slice(0, Math.min(limit, consul.MAX_OPERATIONS))
     const wanted = listed.map((name) => keys.name(name))
     const found = Map.groupBy(await this.#connection.readNames(wanted, call), ({ key }) => keys.groupOf(key))

@@ -147,6 +147,37 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await Promise.all([session.close(call()), next.close(call())])
   })
 
+  test('G12 keys of others among the names are left out of the list, and do not end it', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend)
+    await Promise.all(['50%', 'fo'].map((name) => take(session, request(name))))
+    const root = (await rig.operator.keys()).find(({ Key }) => Key.includes('/n/50%'))?.Key.split('50%')[0]
+    // As they stand in a URL: 50%/x, a b/x, and one that ends without a slash.
+    for (const key of ['50%25/x', 'a%20b/x', 'foo']) await rig.operator.put(`kv/${root}${key}`)
+    const { items } = await backend.list('', { limit: 10 }, call())
+    expect(items.map(({ name }) => name)).toEqual(['50%', 'fo'])
+    await session.close(call())
+  })
+
+  test('T34 G11 the reason of a force release is told also if the keep-alive before has found its mark and did not list the lease', async () => {
+    const backend = await rig.backend()
+    const session = await openSession(backend, 600_000)
+    const held = await take(session, request('x'))
+    const ids = (await backend.inspect('x', call()))?.holders.map(({ id }) => id) ?? []
+    const its = Object.assign(limitedCall(10_000), { notAfterMs: backend.clock.wallMs() + 10_000 })
+    expect(await backend.forceRelease('x', ids, 'maintenance', its)).toBe(1)
+    // It was sent before the grant was known here.
+    const nothing = { held: [], waiting: [] }
+    await session.keepAlive(nothing, call())
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({
+      lost: [{ attempt: held.attempt, reason: 'force-released', detail: 'maintenance' }],
+    })
+    await session.keepAlive(nothing, call())
+    const marks = async () => (await rig.operator.keys()).filter(({ Key }) => Key.includes('/a/'))
+    await waitFor('the mark has gone', async () => (await marks()).length === 0)
+    await session.close(call())
+  })
+
   test('T81 T73 marks of abandoned attempts go when nothing of these attempts can be under way, so keep-alives do not grow with them', async () => {
     let aheadMs = 0
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
@@ -186,6 +217,39 @@ describe.runIf(wanted('consul'))('the queue', () => {
     const left = (await rig.operator.keys()).filter(({ Key }) => Key.includes('/delay/'))
     expect(left).toEqual([])
     await successor.close(call())
+  })
+
+  test('T23 G11 a holder beside one with a lock-delay is still shown as the holder when that one has died', async () => {
+    const backend = await rig.backend()
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 60_000 })
+    await take(dying, shared('x'))
+    const sessions = new Set((await rig.operator.keys()).flatMap(({ Session }) => Session ?? []))
+    const session = await openSession(backend)
+    const held = await take(session, shared('x'))
+    for (const id of sessions) await rig.operator.put(`session/destroy/${id}`)
+    expect(await backend.inspect('x', call())).toMatchObject({
+      holders: [{ id: publicIdOf(held.attempt), token: held.token }],
+      waiters: [],
+    })
+    expect(await session.keepAlive({ held: [held], waiting: [] }, call())).toMatchObject({ lost: [] })
+    await session.close(call())
+  })
+
+  test('T23 T28 nothing tells the end of a lock-delay: the first waiter asks, at most five times a second', async () => {
+    const [backend, waiter] = [await rig.backend(), await rig.backend()]
+    const dying = await openSession(backend, 30_000, { lockDelayMs: 2_000 })
+    await take(dying, request('x'))
+    const sessions = new Set((await rig.operator.keys()).flatMap(({ Session }) => Session ?? []))
+    const session = await openSession(waiter)
+    const waiting = [enqueue(session, request('x')), enqueue(session, request('x'))]
+    await untilWaiting(backend, 'x', 2)
+    const [before, beganMs] = [waiter.statistics.sent, performance.now()]
+    for (const id of sessions) await rig.operator.put(`session/destroy/${id}`)
+    await waitFor('one is granted', async () => waiting.some(({ state }) => state === 'granted'))
+    const asked = Math.ceil((performance.now() - beganMs) / 200)
+    // Each time two reads, and a write that is refused; and some polls.
+    expect(waiter.statistics.sent - before).toBeLessThanOrEqual(3 * asked + 10)
+    await session.close(call())
   })
 
   test('T23 a tombstone closes its name until the lock-delay is over; then inspect, list and the first contact of a process take it away', async () => {
@@ -443,6 +507,29 @@ describe.runIf(wanted('consul'))('the queue', () => {
     await client.transact([remove(operator)], call())
     const again = (await other.look(asked, call())).queue(waiting.own, 3)
     expect(await other.confirm(asked, waiting.own, again, call())).toHaveProperty('token')
+  })
+
+  test('T84 data is not stored under a claim that was made anew since it was read', async () => {
+    const backend = await rig.backend()
+    const id = systemRandom.id() + systemRandom.id()
+    const { claims } = await backend.openClaims({ id, ttlMs: 30_000, holder: 'ada' }, call())
+    const asked = request('x')
+    const joined = await claims.join(asked, true, call())
+    if (joined.kind !== 'granted') throw new Error(joined.kind)
+    const grantId = String(joined.token)
+    const own = await claims.held({ name: 'x', attempt: asked.attempt, grantId }, call())
+    if (own === undefined) throw new Error('it is not held')
+    const { Value } = (await rig.operator.keys()).find(({ Key }) => Key === own.key) ?? {}
+    await using stack = new AsyncDisposableStack()
+    const client = new ConsulClient('consul', { hosts: rig.hosts }, backend.clock)
+    stack.defer(() => client.close())
+    // As a late copy of the join does after a deletion.
+    await client.transact([remove(own.key)], call())
+    await client.transact([lock(own.key, Buffer.from(Value ?? '', 'base64').toString(), own.session)], call())
+    const record = { data: 'left', id: own.id, holder: 'ada', token: grantId }
+    expect(await claims.putData(own, record, call())).toBe(false)
+    expect((await backend.inspect('x', call()))?.data).toBe(undefined)
+    await claims.close(call())
   })
 
   test('G6 when sessions have ended, nothing is left in Consul but the data cell and the id', async () => {

@@ -15,6 +15,7 @@
  * claim beside such a key: who holds is then always written.
  */
 import { elapsedUntil, type Instant, instantOf } from '../../../base/clock.ts'
+import { outcomeOf } from '../../../base/errors.ts'
 import { ignore } from '../../../base/ignore.ts'
 import { claimRecord, type DataRecord, type MarkRecord } from '../../../kit/claim-records.ts'
 import type { ClaimStore, GrantedByStore, Joined, Prolonged } from '../../../kit/conditional-store.ts'
@@ -38,8 +39,8 @@ import {
 /** No push tells that a lock-delay is over. The first waiter asks so often. */
 const LOOK_AGAIN_MS = 200
 /**
- * Longer than a request of ours is under way while servers answer, so a mark that is older has met what it was made for. What a stopped
- * server still has lands as a claim that the next keep-alive finds unlisted.
+ * No copy of a join is in flight for longer than this, so an older mark has nothing left to refuse. What a stopped server still has lands
+ * as a claim that the next keep-alive finds unlisted.
  */
 const LATE_MS = 30_000
 /** Tombstones that one granting write takes away. */
@@ -65,7 +66,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly #woken = new Map<string, readonly consul.Entry[]>()
   /** By what was read. */
   readonly #names = new WeakMap<readonly consul.Entry[], StoredName<ConsulClaim>>()
-  /** Marks of abandoned attempts, and when a keep-alive has found each first. */
+  /** Marks of attempts that were abandoned or released by force, and when a keep-alive has found each first. */
   #marks = new Map<string, Instant>()
   /** Since when the session certainly lives, and the keep-alive that proves more as soon as its member answers again. */
   #provenAt: Instant | null
@@ -199,16 +200,20 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...this.#deletions(claim, true, this.#joined.has(claim.attempt)),
       ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
     ]
-    const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
-    if (refused !== undefined && !isRepeated) {
-      this.#connection.end(kept)
+    // Also if a copy lands later. If this process ends before, the session does so by itself, after up to twice the time.
+    let openInMs = keepForMs
+    try {
+      const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
+      if (refused === undefined) return true
+      if (isRepeated) throw unavailable('an earlier copy of the release may have been applied', 'unknown')
+      openInMs = 0
       return false
+    } catch (error) {
+      if (outcomeOf(error) !== 'unknown') openInMs = 0
+      throw error
+    } finally {
+      if (kept !== undefined) clock.setTimer(openInMs, () => this.#connection.end(kept))
     }
-    // Also for an earlier copy. If this process ends before, the session does so by itself, after up to twice the time.
-    if (kept !== undefined) clock.setTimer(keepForMs, () => this.#connection.end(kept))
-    if (refused !== undefined)
-      throw unavailable('an earlier copy of the release may have been applied', 'unknown')
-    return true
   }
 
   async remove(claim: Claim, isSettled: boolean, call: Call): Promise<void> {
@@ -312,7 +317,11 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const renewedBy = await consul.renewSession(client, id, call)
     const own = [key, keys.attempt(id), ...held.map((claim) => this.#key(claim))]
     const { entries, member } = await this.#connection.read(own, call)
-    if (!entries.some((entry) => entry.key === key && entry.session === id)) return null
+    const found = new Set(entries.map((entry) => entry.key))
+    const missing = own.filter((each) => !found.has(each) && each !== keys.attempt(id))
+    const isThere = entries.some((entry) => entry.key === key && entry.session === id)
+    await this.#connection.requireRights(isThere ? missing : [key], call)
+    if (!isThere) return null
     // A leader may be asked before it has applied all that its predecessor had.
     if (delay === null || renewedBy === null)
       throw unavailable('a session is not known to the leader', 'unknown')
@@ -339,16 +348,16 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       attempts.filter(({ key }) => !deleted.has(key)),
     ]
     const { 'force-released': forced = [], abandoned = [] } = Object.fromEntries(
-      Map.groupBy(others, (entry) => markIn(entry)?.reason ?? 'claim'),
+      Map.groupBy(attempts, (entry) => markIn(entry)?.reason ?? 'claim'),
     )
     const now = instantOf(this.#connection.clock)
-    this.#marks = new Map(abandoned.map(({ key }) => [key, this.#marks.get(key) ?? now]))
-    const late = [...this.#marks].filter(([, seen]) => elapsedUntil(now, seen) > LATE_MS)
-    // Told at an earlier keep-alive.
-    const told = forced.filter(({ key }) => !listed.has(keys.parse(key).id))
+    const before = this.#marks
+    this.#marks = new Map([...abandoned, ...forced].map(({ key }) => [key, before.get(key) ?? now]))
+    const late = abandoned.filter(({ key }) => elapsedUntil(now, before.get(key) ?? now) > LATE_MS)
+    // Told at an earlier keep-alive. One that is new may be of a lease that was granted while this keep-alive was in flight.
+    const told = forced.filter(({ key }) => before.has(key) && !listed.has(keys.parse(key).id))
     this.#delete([
-      ...[...gone, ...told].map(({ key }) => key),
-      ...late.map(([key]) => key),
+      ...[...gone, ...told, ...late].map(({ key }) => key),
       ...(record.delay === undefined ? [] : lost.map(({ name, attempt }) => keys.of(name, 'delay', attempt))),
     ])
     return { lost, besides: claimsIn(keys, id, others) }

@@ -11,7 +11,7 @@ export class GuardKeys {
   readonly issuer: string
   readonly #marks: string
 
-  constructor(prefix = 'holdfast/guards/', guard: string) {
+  constructor(prefix = 'holdfast/guards/1/', guard: string) {
     const start = checkText('prefix', prefix, limits.keyBytes) + escapeName(guard)
     this.issuer = `${start}/issuer`
     this.#marks = `${start}/marks/`

@@ -8,6 +8,7 @@ import { CHANNEL, FREE } from './schema.ts'
 export interface Listening {
   /** Looks for marks of operators. */
   look(): void
+  /** Another session freed this key. */
   freed(key: string): void
 }
 
@@ -64,7 +65,12 @@ export class SessionListener {
   }
 
   #told(message: string): void {
-    if (!message.startsWith(FREE)) this.sessions.get(message)?.look()
-    else for (const session of [...this.sessions.values()]) session.freed(message.slice(FREE.length))
+    if (!message.startsWith(FREE)) {
+      this.sessions.get(message)?.look()
+      return
+    }
+    const [releaser, key = ''] = message.slice(FREE.length).split(' ')
+    // The session that freed the key knows it from the answer, and gives others a head start.
+    for (const [conn, session] of [...this.sessions]) if (conn !== releaser) session.freed(key)
   }
 }

@@ -6,7 +6,8 @@
  *   open ──it ends by itself | a statement fails | it runs in another session──▶ ended
  *
  * A statement that fails leaves it unknown what the session has, because advisory locks do not roll back. So every failure
- * ends the connection, but for those of statements that are made good at once (`tryToRun`). A statement that was sent is never cancelled: it goes on, and those behind it keep their order.
+ * ends the connection, but for those of statements that are made good at once (`tryToRun`). A statement that was sent is never cancelled:
+ * it goes on, and those behind it keep their order.
  */
 
 import { onAborted } from '../../../base/aborting.ts'

@@ -16,7 +16,7 @@
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** The channel of hints and of force releases. A payload is the number of a connection, or this and a key. */
+/** The channel of hints and of force releases. A payload is the number of a connection; or this, the number of the one that freed a key, and the key. */
 export const CHANNEL = 'holdfast_advisory'
 export const FREE = 'free '
 
@@ -27,9 +27,9 @@ export const waitersOf = (key: string) => `hashint8extended(${key}, 730580440238
  * After a key was unlocked: tells the processes that wait for it. To look at their lock is to try it, because our own waiters share
  * it, and do not stand in our way.
  */
-export const tellWaiters = (key: string) => `CASE WHEN pg_try_advisory_lock(${waitersOf(key)})
+export const tellWaiters = (conn: string, key: string) => `CASE WHEN pg_try_advisory_lock(${waitersOf(key)})
   THEN CASE WHEN pg_advisory_unlock(${waitersOf(key)}) THEN 'released' END
-  ELSE concat('others-wait', pg_notify('${CHANNEL}', '${FREE}' || ${key})) END`
+  ELSE concat('others-wait', pg_notify('${CHANNEL}', '${FREE}' || ${conn} || ' ' || ${key})) END`
 
 export const advisoryPart: TablePart = {
   part: 'advisory',
@@ -109,7 +109,7 @@ BEGIN
       UPDATE ${s}.advisory_holders h SET key = NULL, forced = NULL WHERE h.conn = my_conn AND h.slot = item.slot;
       PERFORM pg_advisory_unlock_shared(item.key);
     END IF;
-    RETURN NEXT ${tellWaiters('item.key')};
+    RETURN NEXT ${tellWaiters('my_conn', 'item.key')};
   END LOOP;
   IF acquires IS NULL THEN
     RETURN;

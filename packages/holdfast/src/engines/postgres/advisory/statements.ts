@@ -103,7 +103,7 @@ export function statementsFor(schema: string) {
     /** conn, key: gives one exclusive lock back, and tells the processes that wait for it */
     free: {
       name: 'holdfast_free',
-      text: `SELECT CASE WHEN NOT ${isMine} THEN 'gone' WHEN pg_advisory_unlock(${number(2)}) THEN ${tellWaiters(number(2))} ELSE 'released' END`,
+      text: `SELECT CASE WHEN NOT ${isMine} THEN 'gone' WHEN pg_advisory_unlock(${number(2)}) THEN ${tellWaiters(number(1), number(2))} ELSE 'released' END`,
     },
     /** conn, key: others that free it tell so from now on; false if one of them is looking at this moment */
     awaitFree: {

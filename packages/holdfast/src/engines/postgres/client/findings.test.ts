@@ -15,3 +15,17 @@ test.each([
   }
   expect(serverFindings(facts, { seesWarnings: true }).map(({ what }) => what)).toEqual(expected)
 })
+
+test.each([
+  [{ max_connections: '10' }, []],
+  [{ max_connections: '9' }, ['4 of 6 connections are left.']],
+  // Since PostgreSQL 16.
+  [{ max_connections: '12', reserved_connections: '2' }, []],
+  [{ max_connections: '12', reserved_connections: '3' }, ['4 of 6 connections are left.']],
+])('connections that are reserved do not count as left: %j', (further, expected) => {
+  const facts = {
+    settings: new Map(Object.entries({ ...settings, ...further })),
+    ...{ receivers: 0, connections: 2, oldestTransactionS: 0 },
+  }
+  expect(serverFindings(facts, { seesWarnings: true }).map(({ what }) => what)).toEqual(expected)
+})

@@ -30,6 +30,7 @@ const SETTINGS = [
   'transaction_timeout',
   'max_connections',
   'superuser_reserved_connections',
+  'reserved_connections',
 ]
 
 /** `query` runs one statement on the server. */
@@ -114,8 +115,9 @@ export function serverFindings(
         fix: `Give Holdfast a client with a ${name} of 0.`,
       })
   }
-  const mostConnections =
-    Number(settings.get('max_connections')) - Number(settings.get('superuser_reserved_connections'))
+  const setting = (name: string) => Number(settings.get(name) ?? 0)
+  const reserved = setting('superuser_reserved_connections') + setting('reserved_connections')
+  const mostConnections = setting('max_connections') - reserved
   const freeConnections = mostConnections - connections
   if (freeConnections < FEW_CONNECTIONS)
     findings.push({

@@ -188,7 +188,7 @@ test.each(libraries)('with $name, a server that does not run is told with what t
 const ignored = { onNotification: () => {}, onListening: () => {}, onEnd: () => {} }
 
 describe.runIf(wanted('postgres'))('a locker from a URL', () => {
-  test.each(['postgres:', 'postgres+advisory:'])(
+  test.each(['postgres:', ...(wanted('postgres-advisory') ? ['postgres+advisory:'] : [])])(
     'G11 %s closes while new connections are not welcomed',
     async (scheme) => {
       await using server = await startPostgres()

@@ -268,7 +268,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('idempotent on Postgre
       const refused = Array.from({ length: 6 }, () =>
         assert.rejects(
           idempotent(request, () => assert.fail('it is blocked'), { waitMs: 100 }),
-          { code: 'ACQUIRE_TIMEOUT', message: /keeps the key locked/ },
+          { code: 'ACQUIRE_TIMEOUT', isBlocked: true, message: /keeps the key locked/ },
         ),
       )
       await Promise.all(refused)

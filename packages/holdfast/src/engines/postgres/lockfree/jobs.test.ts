@@ -188,7 +188,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     assert.equal((await jobs.count()).done, 1)
   })
 
-  test('the end of each start is told once: retried, dead, done', async () => {
+  test('the end of each start is told once: retried, set aside, done', async () => {
     const told = await eventsDuring('job', async () => {
       await jobs.add('poison', { maxStarts: 2 })
       await (await claimOne()).fail(new Error('planted'))
@@ -206,7 +206,7 @@ describe.runIf(wanted('postgres') && wanted('pgbouncer'))('jobs', () => {
     const name = jobs.queue
     assert.deepEqual(told, [
       { name, outcome: 'retried', starts: 1 },
-      { name, outcome: 'dead', starts: 2 },
+      { name, outcome: 'set-aside', starts: 2 },
       { name, outcome: 'done', starts: 1 },
       { name, outcome: 'done', starts: 2 },
     ])

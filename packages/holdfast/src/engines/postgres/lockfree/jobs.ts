@@ -307,7 +307,7 @@ class PostgresJob<Payload> implements ClaimedJob<Payload> {
     const isOurs = await this.#act('fail', [stored, String(hiddenMs)])
     if (isOurs) {
       this.#kept.stop()
-      this.#tell(this.starts < this.maxStarts ? 'retried' : 'dead')
+      this.#tell(this.starts < this.maxStarts ? 'retried' : 'set-aside')
     }
     return isOurs ? 'given-back' : 'not-held'
   }

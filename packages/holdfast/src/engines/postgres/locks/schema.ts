@@ -3,14 +3,14 @@ import { UnsupportedError } from '../../../base/errors.ts'
 import { type Contact, checkServer } from '../client/index.ts'
 import { ensureTables, READ_AND_WRITE, type TablePart, tablesSql } from '../tables/tables.ts'
 import { claims } from './sql/claims.ts'
-import { events } from './sql/events.ts'
+import { events } from './sql/event-log.ts'
 import { grants } from './sql/grants.ts'
 import { locks } from './sql/locks.ts'
 import { operators } from './sql/operators.ts'
+import { queue } from './sql/queue.ts'
 import { sessions } from './sql/sessions.ts'
 import { states } from './sql/states.ts'
 import { tables } from './sql/tables.ts'
-import { waiting } from './sql/waiting.ts'
 
 const SERVER = { backend: 'postgres', version: 13, ifOlder: 'Upgrade it.' }
 
@@ -31,7 +31,7 @@ const lockTables: TablePart = {
   },
   printedBy: 'postgresSchema()',
   sql: (s) =>
-    [tables, locks, events, grants, claims, sessions, waiting, operators, states]
+    [tables, locks, events, grants, claims, sessions, queue, operators, states]
       .map((part) => part(s))
       .join('\n'),
 }

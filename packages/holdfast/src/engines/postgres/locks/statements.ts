@@ -38,7 +38,7 @@ export function statementsFor(schema: string) {
     /** namespace, channel, names that are due, and the sessions, names and attempts of the waiters that ask */
     look: `SELECT ${s}.look($1::text, $2::text, ${texts(3)}, $4::text::bigint[], ${texts(5)}, ${texts(6)})`,
     notify: 'SELECT pg_notify($1::text, $2::text)',
-    /** namespace, channel; see `sql/events.ts` for these and how they make a watch */
+    /** namespace, channel; see `sql/event-log.ts` for these and how they make a watch */
     openLog: `SELECT log::text, is_complete, seen, due_ms::text FROM ${s}.open_log($1::text, $2::text)`,
     leaveLog: `DELETE FROM ${s}.watchers WHERE namespace = $1::text AND channel = $2::text`,
     /** namespace, log, then the position, and limit */

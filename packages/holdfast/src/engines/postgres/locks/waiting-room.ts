@@ -86,7 +86,7 @@ export class PostgresWaitingRoom extends WaitingRoom<PostgresWaiter, RecordedGra
     for (const row of rows) this.#read(row)
   }
 
-  /** See `sql/waiting.ts`. */
+  /** See `sql/queue.ts`. */
   #read([kind, attempt, , token, data = null, ms, no]: AnswerRow): void {
     const session = Number(no)
     if (kind === 'due') {

@@ -1,5 +1,5 @@
 /**
- * The watchers of this process read the log of events; `sql/events.ts` says how it is written. They read when a notification
+ * The watchers of this process read the log of events; `sql/event-log.ts` says how it is written. They read when a notification
  * comes, or at intervals while none can come.
  */
 
@@ -183,7 +183,7 @@ export class Watchers extends LogWatchers<Position> {
   }
 }
 
-/** See `sql/events.ts`. */
+/** See `sql/event-log.ts`. */
 type EventRow = readonly [
   kind: WatchEventKind,
   xid: string,

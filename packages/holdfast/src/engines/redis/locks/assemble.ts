@@ -28,13 +28,17 @@ export interface RedisOptions {
   readonly namespace?: string
   /** Default: `redis:<address>/<namespace>`, as the client was told the address. Name it yourself on a Cluster. */
   readonly issuer?: string
+  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
   readonly epoch?: number
   /**
    * The lock key of a name, for teams that share key names with existing clients. Default:
    * `holdfast:<namespace>:{<name>}`. On a Cluster it must have a hash tag. Names cannot be listed then.
    */
   readonly key?: (name: string) => string
-  /** How often the first waiter looks while a foreign client holds; up to as much again is added at random. */
+  /**
+   * How often the first waiter looks while a foreign client holds. Up to as much again is added at random: 200, the default, is
+   * every 200 to 400 ms.
+   */
   readonly pollMs?: number
   readonly clock?: Clock
   readonly random?: Random

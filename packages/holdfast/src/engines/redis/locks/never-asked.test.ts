@@ -45,6 +45,21 @@ describe.runIf(wanted('redis'))('a request that was never asked for', () => {
     assert.deepEqual(await redisCall(server, 'KEYS', '*'), [])
   })
 
+  test('T96 a waiter whose request waits for the first contact of an attached session is not called lost by a keep-alive', async () => {
+    await using rig = new Rig()
+    const backend = await rig.backend(server.url)
+    const opened = await backend.openSession({ id: newSessionId(), ttlMs: 60_000, holder: 'ada' }, call())
+    const session = await (await rig.backend(server.url)).attachSession(opened.handle, call())
+    assert(session)
+    const waiter = request('a')
+    const asked = enqueued(session, waiter, call())
+    const kept = await session.keepAlive({ held: [], waiting: [waiter] }, call())
+    assert(kept.kind === 'alive')
+    assert.deepEqual(kept.lost, [])
+    assert.equal((await asked).kind, 'granted')
+    await session.close(call())
+  })
+
   test('G11 a refusal of all requests is told in the server’s own words, for all that were sent together', async () => {
     await using primary = await startRedis()
     await using rig = new Rig()

@@ -64,6 +64,8 @@ export class RedisSession<F extends Fencing>
   readonly #connection: Connection
   readonly #requests: Requests
   readonly #known = new TransientMap<string, KnownAttempt>()
+  /** Attempts whose request waits for the first contact: the server cannot know them yet, and must not call them lost. */
+  readonly #preparing = new Set<string>()
   /** All claims that were listed last have been confirmed from then on. */
   #confirmedAt: Instant
   #isGone = false
@@ -120,12 +122,15 @@ export class RedisSession<F extends Fencing>
       const waiter = enqueueing(this, request, asked, attempt)
       this.room.ask(waiter)
       sender.ask(claim, attempt, waiter)
-    } else
+    } else {
+      this.#preparing.add(request.attempt)
       this.#readyFor(attempt)
+        .finally(() => this.#preparing.delete(request.attempt))
         .then((isAlive) =>
           isAlive ? this.enqueue(request, attempt) : attempt.answer({ kind: 'session-gone' }),
         )
         .catch((error: unknown) => attempt.fail(error))
+    }
   }
 
   /** False: the session has gone. */
@@ -141,7 +146,9 @@ export class RedisSession<F extends Fencing>
     const { clock, client, keys } = this.#connection
     const since = instantOf(clock)
     // The answers of requests in flight will say more than a heartbeat could.
-    const waiting = this.room.withoutAsked(claims.waiting)
+    const waiting = this.room
+      .withoutAsked(claims.waiting)
+      .filter(({ attempt }) => !this.#preparing.has(attempt))
     const requests = [
       ...claims.held.map((claim) => this.#requests.renew(claim)),
       ...waiting.map((claim) => this.#requests.heartbeat(claim)),

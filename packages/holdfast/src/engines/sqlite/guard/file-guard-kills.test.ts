@@ -1,7 +1,7 @@
 /** Processes that are killed at every step of a write. In a file of their own: starting processes takes long. */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
@@ -28,7 +28,7 @@ const textOf = (bytes: Uint8Array | null) => (bytes === null ? undefined : Buffe
 describe('T94 a process that is killed', () => {
   const program = join(import.meta.dirname, '../../../../test/sqlite/children/file-writer.ts')
   /** Writes the token into the files a and b, and dies at that step; its last one if there are not so many. */
-  const write = (folder: string, token: number, step: number) => {
+  const write = (folder: string, token: number, step: number | string) => {
     const { signal, status, stderr } = spawnSync(process.execPath, [
       '--disable-warning=ExperimentalWarning',
       program,
@@ -63,6 +63,28 @@ describe('T94 a process that is killed', () => {
       assert.equal(stored(folder, 'a'), '3')
     }
     assert.ok(dead >= 12, `there were ${dead} steps`)
+  })
+
+  test('at every step, while it finishes what another one has left, leaves the content of the mark', async () => {
+    const left = newFolder()
+    assert.ok(write(left, 1, 'committed'))
+    let dead = 0
+    for (let step = 1, isKilled = true; isKilled; step++) {
+      const folder = newFolder()
+      cpSync(left, folder, { recursive: true })
+      assert.deepEqual([stored(folder, 'a'), stored(folder, 'b')], [undefined, undefined])
+      isKilled = write(folder, 2, step)
+      if (isKilled) dead++
+      await using guard = fileGuard({ folder })
+      const mark = (await guard.highest('n'))?.token
+      const seen = await guard.run(fence(3n), async (files) => [
+        textOf(await files.read('a')),
+        textOf(await files.read('b')),
+      ])
+      assert.deepEqual(seen, [`${mark}`, `${mark}`], `killed at step ${step}`)
+      assert.deepEqual([stored(folder, 'a'), stored(folder, 'b')], seen)
+    }
+    assert.ok(dead >= 14, `there were ${dead} steps`)
   })
 
   test('at random steps, again and again in one folder, never leaves content that is older than the mark', async () => {

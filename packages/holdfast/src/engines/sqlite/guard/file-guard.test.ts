@@ -198,6 +198,24 @@ describe('fileGuard', () => {
     assert.equal(stored(folder, 'a'), '2')
   })
 
+  test('an abort in an effect ends the run, also one that has only read', async () => {
+    const folder = newFolder()
+    await using guard = fileGuard({ folder })
+    for (const work of ['read', 'write'] as const) {
+      const stop = new AbortController()
+      const run = guard.run(
+        fence(1n),
+        async (files) => {
+          await files[work]('a', 'x')
+          stop.abort(new Error('stopped'))
+        },
+        { signal: stop.signal },
+      )
+      await assert.rejects(run, /stopped/)
+      assert.equal(stored(folder, 'a'), undefined)
+    }
+  })
+
   test('files of a run that is over are refused', async () => {
     await using guard = fileGuard({ folder: newFolder() })
     const leaked = await guard.run(fence(1n), (files) => files)

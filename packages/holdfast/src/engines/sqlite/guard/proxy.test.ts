@@ -23,7 +23,7 @@ const target = createServer((incoming, outgoing) => serve(incoming, outgoing))
 const echo: typeof serve = async (incoming, outgoing) => {
   const chunks: Buffer[] = []
   for await (const chunk of incoming) chunks.push(chunk as Buffer)
-  outgoing.setHeader('set-cookie', ['a=1', 'b=2']).setHeader('x-answer', 'yes')
+  outgoing.setHeader('set-cookie', ['a=1', 'b=2']).setHeader('connection', 'x-back').setHeader('x-back', 'no')
   outgoing.end(
     JSON.stringify({ headers: incoming.headers, url: incoming.url, body: Buffer.concat(chunks).toString() }),
   )
@@ -74,7 +74,13 @@ function nextRequest(): Promise<ServerResponse> {
 describe('fencingProxy', () => {
   test('forwards body and headers of a current holder, without the fence and what is about the connection', async () => {
     await using proxy = await start()
-    const sent = { 'x-mine': 'yes', connection: 'keep-alive, x-hop', 'x-hop': 'no', te: 'trailers' }
+    const sent = {
+      'x-mine': 'yes',
+      connection: 'keep-alive, x-hop',
+      'x-hop': 'no',
+      te: 'trailers',
+      x_fencing_token: '9',
+    }
     const incoming = request(`${proxy.url}/stock/42?a=b`, {
       method: 'PUT',
       headers: { ...sent, 'holdfast-fence': signedText(5n) },
@@ -93,8 +99,9 @@ describe('fencingProxy', () => {
       [headers['x-fencing-token'], headers['transfer-encoding'], headers.connection],
       ['5', 'chunked', 'close'],
     )
-    for (const gone of ['holdfast-fence', 'x-hop', 'te']) assert.equal(headers[gone], undefined)
-    assert.deepEqual(answer.headers['set-cookie'], ['a=1', 'b=2'])
+    for (const gone of ['holdfast-fence', 'x-hop', 'te', 'x_fencing_token'])
+      assert.equal(headers[gone], undefined)
+    assert.deepEqual([answer.headers['set-cookie'], answer.headers['x-back']], [['a=1', 'b=2'], undefined])
   })
 
   test('refuses what is stale, forged, for another name, missing, or ambiguous, and forwards nothing of it', async () => {
@@ -135,6 +142,22 @@ describe('fencingProxy', () => {
     }
   })
 
+  test('a header that leads some services to another URL or method is refused, with a fence and without', async () => {
+    await using proxy = await start({ reads: 'open' })
+    serve = () => assert.fail('nothing of this may come here')
+    for (const header of [
+      'X-Original-URL',
+      'x_rewrite_url',
+      'X-HTTP-Method',
+      'X-HTTP-Method-Override',
+      'X-Method-Override',
+    ]) {
+      const headers = { [header]: '/stock/41' }
+      assert.deepEqual(await codeOf(await put(proxy, 6n, { headers })), [400, 'AMBIGUOUS_TARGET'], header)
+      assert.equal((await fetch(`${proxy.url}/stock/42`, { headers })).status, 400, header)
+    }
+  })
+
   test('T95 a newer holder waits for the answer to an older one, which is told so meanwhile', async () => {
     await using proxy = await start()
     const arrived = nextRequest()
@@ -158,6 +181,29 @@ describe('fencingProxy', () => {
     assert.equal(await (await older).text(), 'at last')
     assert.equal(await (await newer).text(), 'done')
     assert.deepEqual(order, ['newer'])
+  })
+
+  test('a request whose client left while it waited is not forwarded', async () => {
+    await using proxy = await start()
+    const arrived = nextRequest()
+    const older = put(proxy, 5n)
+    const slow = await arrived
+    const tokens: unknown[] = []
+    serve = (incoming, outgoing) => {
+      tokens.push(incoming.headers['x-fencing-token'])
+      outgoing.end()
+    }
+    const gone = new AbortController()
+    const waiting = put(proxy, 6n, { signal: gone.signal })
+    // It has raised its mark as soon as the older one is refused.
+    while ((await put(proxy, 5n)).status !== 409) tokens.length = 0
+    gone.abort()
+    await assert.rejects(waiting)
+    for (let trip = 0; trip < 2; trip++) assert.equal((await put(proxy, 4n)).status, 409)
+    slow.end()
+    await older
+    assert.equal((await put(proxy, 7n)).status, 200)
+    assert.deepEqual(tokens, ['7'])
   })
 
   test('a request without an answer is 504, and newer ones are 503 until limit and quarantine are over', async () => {
@@ -190,6 +236,17 @@ describe('fencingProxy', () => {
     await using lost = await start({ target: `http://127.0.0.1:${port}` })
     for (const token of [5n, 6n])
       assert.deepEqual(await codeOf(await put(lost, token)), [503, 'TARGET_UNREACHABLE'])
+  })
+
+  test('a target that breaks off in the middle of its answer may have done it, and its client is cut off', async () => {
+    await using proxy = await start()
+    serve = (incoming, outgoing) => {
+      outgoing.setHeader('content-length', '100').write('half')
+      setTimeout(() => incoming.socket.destroy(), 1)
+    }
+    const cut = await put(proxy, 5n)
+    await assert.rejects(cut.text())
+    assert.deepEqual(await codeOf(await put(proxy, 6n)), [503, 'QUARANTINED'])
   })
 
   test('an answer that is none does not end the proxy', async () => {
@@ -242,6 +299,40 @@ describe('fencingProxy', () => {
     outgoing.end('done')
     newer = await waiting
     assert.equal(newer.status, 200)
+  })
+
+  test('T95 an answer is read to its end, although its client has left after the first part', async () => {
+    await using proxy = await start({ clock: createFakeClock() })
+    serve = (_incoming, outgoing) => outgoing.end('x'.repeat(20_000_000))
+    const left = request(`${proxy.url}/stock/42`, { headers: { 'holdfast-fence': signedText(5n) } }).end()
+    const [answer] = (await once(left, 'response')) as [IncomingMessage]
+    await once(answer, 'data')
+    left.destroy()
+    serve = echo
+    assert.equal((await put(proxy, 6n)).status, 200)
+  })
+
+  test('T95 an answer that arrived while the proxy was blocked is read before its request is late', async () => {
+    let fire: (() => void) | undefined
+    const setTimer = (_delayMs: number, late: () => void) => {
+      fire = late
+      return { cancel: () => (fire = undefined) }
+    }
+    await using proxy = await start({ clock: { ...createFakeClock(), setTimer } })
+    const arrived = nextRequest()
+    const asked = put(proxy, 5n)
+    const outgoing = await arrived
+    // In the phase of timers, as after a pause: what was answered is on the socket, and is read after the timers.
+    await new Promise<void>((resolve) =>
+      setTimeout(() => {
+        outgoing.end('done')
+        fire?.()
+        resolve()
+      }, 1),
+    )
+    assert.equal((await asked).status, 200)
+    serve = echo
+    assert.equal((await put(proxy, 6n)).status, 200)
   })
 
   test('reads: without a fence only if they are open; with one they raise the mark and are not cached', async () => {

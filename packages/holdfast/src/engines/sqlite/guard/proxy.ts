@@ -37,7 +37,7 @@ import { problemOf } from '../../../guards/http/problem.ts'
 import { type FenceTrust, fenceReader, trustOptions } from '../../../guards/http/read-fence.ts'
 import { checkGuardOptions } from '../../../guards/settings.ts'
 import { checkFolderOf, isBusy, openDatabase, ownStep, sharedFileSystemOf } from '../client/index.ts'
-import { forward, isPlainTarget } from './proxy/forward.ts'
+import { forward, isPlain } from './proxy/forward.ts'
 import { Gate, Quarantined } from './proxy/gate.ts'
 
 export type { FenceTrust } from '../../../guards/http/read-fence.ts'
@@ -109,7 +109,7 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
 
   const serve = async (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (closing !== undefined) return sendNode(outgoing, broken)
-    if (!isPlainTarget(incoming.url)) return sendNode(outgoing, ambiguous)
+    if (!isPlain(incoming)) return sendNode(outgoing, ambiguous)
     if (!isGuardedRequest(incoming, reads)) return void (await forward(route, incoming, outgoing, null))
     const fence = read(incoming.headers, nameOf(name, incoming))
     const passage = await gate.enter(fence)
@@ -173,7 +173,8 @@ export async function fencingProxy(options: FencingProxyOptions): Promise<Fencin
 const ambiguous = problem(
   400,
   'AMBIGUOUS_TARGET',
-  'The URL can be read in more than one way: dot segments, empty segments, encoded slashes or letters, or bad escapes.',
+  'The request can be read in more than one way: dot segments, empty segments, encoded slashes or letters, bad escapes, or a header ' +
+    'for another URL or method.',
 )
 const broken = problem(
   503,

@@ -22,6 +22,7 @@ export interface SqliteOptions {
   readonly namespace?: string
   /** Default: `sqlite:<id of the file>/<namespace>`. */
   readonly issuer?: string
+  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
   readonly epoch?: number
   /**
    * `normal` (the default): a commit is safe from the end of any process. `full`: it is also on the disk before it is
@@ -29,7 +30,10 @@ export interface SqliteOptions {
    * told. Tokens are safe from a power failure in both.
    */
   readonly synchronous?: Synchronous
-  /** How often a waiter looks by itself, for a wake-up that got lost; up to as much again is added at random. */
+  /**
+   * How often a waiter looks by itself, for a wake-up that got lost. Up to as much again is added at random: 200, the default, is
+   * every 200 to 400 ms.
+   */
   readonly pollMs?: number
   /** Which start of which machine this is; found out on Linux and macOS. */
   readonly machine?: MachineIdentity

@@ -195,6 +195,47 @@ describe('an attachment', () => {
     expect(parts.reduce((sum, { bytes }) => sum + bytes.readInt32BE(16), 0)).toBe(500)
   })
 
+  test('a watch that another one takes back while both are told is not told', async () => {
+    const session = await client().open(TIMEOUT_MS, call())
+    const told: string[] = []
+    const second = () => void told.push('second')
+    const first = () => {
+      told.push('first')
+      session.unwatch('/a', second)
+    }
+    for (const tell of [first, second]) await session.watch({ op: 'exists', path: '/a' }, tell, call())
+    const [DELETED, CONNECTED] = [2, 3]
+    member.packets.at(-1)?.socket.write(frame([-1, -1n, 0, DELETED, CONNECTED, '/a']))
+    await dropped()
+    expect(told).toEqual(['first'])
+  })
+
+  test('is tried once more at the first member: another connection may have had the session for a moment', async () => {
+    const session = await client().open(TIMEOUT_MS, call())
+    let refusals = 1
+    member.answer = (packet) => {
+      if (packet.code !== CONNECT || refusals-- <= 0) return good(packet)
+      packet.socket.destroy()
+      return null
+    }
+    const prolonged = session.prolong([write], call())
+    await dropped()
+    await clock.advance(50)
+    expect(await prolonged).toMatchObject({ timeoutMs: TIMEOUT_MS })
+  })
+
+  test('comes before a request if nothing was heard for two thirds of its time: another process may have it', async () => {
+    const session = await client().open(TIMEOUT_MS, call())
+    for (const [silent, attachments] of [
+      [0.6, 1],
+      [0.7, 2],
+    ] as const) {
+      await clock.advance(silent * TIMEOUT_MS)
+      expect(await session.ask(write, call())).toMatchObject({ ok: true })
+      expect(member.codes.filter((code) => code === CONNECT)).toHaveLength(attachments)
+    }
+  })
+
   test('asks for the same time as before, with the newest state that was seen', async () => {
     const session = await client().open(5_000, call())
     await session.ask(write, call())

@@ -280,12 +280,16 @@ describe.runIf(wanted('zookeeper'))('the client of ZooKeeper', () => {
       const other = rig.client(rig.doors, { ...ada, username: 'bob' })
       const asked = other.makePath(`${chroot}/other`, call())
       await expect(asked).rejects.toMatchObject({ code: 'UNSUPPORTED' })
-      await expect(asked).rejects.toThrow(`${chroot}/other does not exist, and cannot be created`)
+      // ZooKeeper 3.9 does not tell these credentials whether it exists.
+      const sentence = new RegExp(
+        `${chroot}/other (does not exist, and cannot be created|cannot be looked for)`,
+      )
+      await expect(asked).rejects.toThrow(sentence)
     })
 
     test('TLS with certificates on both sides; that of the client is its credentials', async () => {
       const files = { ca: fixture('ca.pem'), cert: fixture('server.pem'), key: fixture('server-key.pem') }
-      await using ensemble = await startZooKeeper({ tls: files })
+      await using ensemble = await startZooKeeper({ tls: files, members: 3 })
       const hosts = ensemble.members.map(({ host, port }) => `${host}:${port}`)
       const ca = readFileSync(files.ca)
       const tls = {

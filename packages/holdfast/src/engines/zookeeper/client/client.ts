@@ -122,19 +122,16 @@ export class ZooKeeperClient {
   /** Creates what is missing of it, also of the chroot, as persistent nodes. */
   async makePath(path: string, call: Call): Promise<void> {
     const session = await this.shared(call)
-    const found = await session.ask({ op: 'exists', path }, call)
+    const saying = (what: string) => (error: unknown) => {
+      if (!(error instanceof UnsupportedError)) throw error
+      throw new UnsupportedError(`${this.backend}: ${path} ${what}. ${error.message}`, { cause: error })
+    }
+    // From 3.9 on the right to read a node is needed to ask whether it is there.
+    const found = await session.ask({ op: 'exists', path }, call).catch(saying('cannot be looked for'))
     if (found.ok) return
     const parent = path.slice(0, path.lastIndexOf('/'))
     if (parent !== '') await this.makePath(parent, call)
-    try {
-      await session.ask({ op: 'create', path }, call)
-    } catch (error) {
-      if (!(error instanceof UnsupportedError)) throw error
-      throw new UnsupportedError(
-        `${this.backend}: ${path} does not exist, and cannot be created. ${error.message}`,
-        { cause: error },
-      )
-    }
+    await session.ask({ op: 'create', path }, call).catch(saying('does not exist, and cannot be created'))
   }
 
   /** The shared session ends. The others live on until their time is up. */

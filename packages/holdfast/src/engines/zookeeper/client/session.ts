@@ -56,7 +56,7 @@ export type Replies<R extends readonly Request[]> = {
   readonly [I in keyof R]: R[I] extends { readonly op: infer O extends Op } ? Reply<O> : never
 }
 
-export interface Prolonged<R extends readonly Request[]> {
+export interface ProlongedReplies<R extends readonly Request[]> {
   /** Just before the write of the request that prolonged the session. */
   readonly since: Instant
   readonly timeoutMs: number
@@ -178,7 +178,7 @@ export class Session {
    * Re-attaches the session on a new connection, with these requests behind it. It is prolonged if one of them was a write and was
    * applied: then the member still had its leader. They may be sent more than once. Null: the session has gone.
    */
-  prolong<const R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
+  prolong<const R extends readonly Request[]>(requests: R, call: Call): Promise<ProlongedReplies<R> | null> {
     this.#attachments++
     const done = this.#attaching
       .then(() => this.#attach(requests, call))
@@ -304,7 +304,7 @@ export class Session {
   }
 
   /** Each member once, and the first one twice: another connection may have had the session for a moment. */
-  async #attach<R extends readonly Request[]>(requests: R, call: Call): Promise<Prolonged<R> | null> {
+  async #attach<R extends readonly Request[]>(requests: R, call: Call): Promise<ProlongedReplies<R> | null> {
     const { hosts, preferred, clock, random } = this.#terms
     for (let tries = 0; !this.isGone; tries++) {
       try {
@@ -341,7 +341,7 @@ export class Session {
     host: string,
     requests: R,
     call: Call,
-  ): Promise<Prolonged<R> | null> {
+  ): Promise<ProlongedReplies<R> | null> {
     const { backend, clock } = this.#terms
     const limitMs = this.id === 0n ? OPEN_LIMIT_MS : attachLimitMs(this.timeoutMs)
     const connection = await MemberSocket.open(host, this.#terms, limitMs)
@@ -398,7 +398,7 @@ export class Session {
   async #exchange<R extends readonly Request[]>(
     connection: MemberSocket,
     requests: R,
-  ): Promise<Prolonged<R> | null> {
+  ): Promise<ProlongedReplies<R> | null> {
     const { backend, clock, user } = this.#terms
     const zxid = this.#zxid
     const own: Request<AnyOp>[] = user === undefined ? [] : [{ op: 'auth', user }]

@@ -90,6 +90,6 @@ export class Watches {
   #tell(path: string, told: WatchTold): void {
     const watched = this.#nodes.get(path)
     this.#nodes.delete(path)
-    for (const tell of watched?.tells ?? []) callSafely(() => tell(told))
+    for (const tell of watched?.tells ?? []) if (!this.#stopped.has(tell)) callSafely(() => tell(told))
   }
 }

@@ -8,11 +8,11 @@ import type { BackendInfo, Call, Finding, SessionHandle, SessionRequest, WatchEv
 import { ensembleFindings, type Session } from '../client/index.ts'
 import { type Connection, unavailable } from './connection.ts'
 import { ZooKeeperNames } from './names.ts'
-import { type FoundClaim, parse, type StoredSession, sessionData } from './records.ts'
+import { parse, type StoredSession, sessionData, type ZooKeeperClaim } from './records.ts'
 import { ZooKeeperClaims } from './store.ts'
 import { NameWatch } from './watch.ts'
 
-export class ZooKeeperBackend extends StoreBackend<FoundClaim, QueuedClaim> {
+export class ZooKeeperBackend extends StoreBackend<ZooKeeperClaim, QueuedClaim> {
   readonly #connection: Connection
   readonly #watch: NameWatch
 

@@ -65,6 +65,17 @@ describe('a read beside a batch of writes', () => {
     await expect(read.ok && read.read).rejects.toMatchObject({ outcome: 'unknown' })
   })
 
+  test('each write is built with its position, which is part of its token', async () => {
+    const both = await batches({})
+    const positions: number[] = []
+    const told = (path: string) => (position: number) => {
+      positions.push(position)
+      return write(path)()
+    }
+    await Promise.all([both.commit('a', told('/n1'), call()), both.commit('b', told('/n2'), call())])
+    expect(positions).toEqual([0, 1])
+  })
+
   test.each([
     ['-118, session moved', -118],
     ['-127, throttled', -127],

@@ -1,4 +1,5 @@
 /** Three members of ZooKeeper that can be cut off from each other, and from the clients. */
+import assert from 'node:assert/strict'
 import { wanted } from 'holdfast-lab/servers'
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import { ClusterDoors } from '../../../../test/cluster-doors.ts'
@@ -39,6 +40,7 @@ describe.runIf(wanted('zookeeper'))('members and network', () => {
     async close() {
       await heal()
       await rig.clear()
+      assert.deepEqual(await rig.remains(), [])
     },
   }
   describeCluster({

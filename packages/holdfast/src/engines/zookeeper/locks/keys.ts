@@ -125,7 +125,7 @@ function claimOf(key: string, name: string, child: string): ClaimPath | null {
 
 /**
  * ZooKeeper counts the children of a node in 32 bits with a sign. The count does not wrap: it stays at its end, and all later claims would
- * have the same number. So below this number a name goes on, and from there it starts anew (`SessionClaims.#startAnew`).
+ * have the same number. So below this number a name goes on, and from there it starts anew (`ZooKeeperClaims.#startAnew`).
  */
 export const LAST_SEQUENCE = 2n ** 31n - 2n ** 20n
 

@@ -94,6 +94,46 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     await Promise.all([answered(() => dying.close(call())), session.close(call())])
   })
 
+  test('T10 nor is its claim, although it was granted there', async () => {
+    const backend = await rig.backend()
+    const [holder, other, session] = [
+      await openSession(backend),
+      await openSession(backend),
+      await openSession(backend),
+    ]
+    const held = await holder.tryAcquire(request('x'), call())
+    if (held.kind !== 'granted') throw new Error(held.kind)
+    const asked = request('x')
+    const waits = enqueued(other, asked, call())
+    await waitFor('it waits', async () => (await claims()).length === 2 || null)
+    await holder.release(held.grant, { keepForMs: 0 }, call())
+    expect(await waits).toMatchObject({ kind: 'granted' })
+    const kept = await session.keepAlive({ held: [], waiting: [asked] }, call())
+    expect(kept).toMatchObject({ kind: 'alive', granted: [] })
+    await Promise.all([holder, other, session].map((each) => each.close(call())))
+  })
+
+  test('T73 a mark is written over the node of its attempt, so a copy of the join learns that it was abandoned', async () => {
+    const backend = await rig.backend()
+    const handle = { id: 'late-and-marked', ttlMs: 30_000, holder: 'ada' }
+    const { claims: its } = await backend.openClaims(handle, call())
+    const asked = request('x')
+    expect(await its.join(asked, false, call())).toMatchObject({ kind: 'granted' })
+    await its.mark(asked, call())
+    // It knows nothing of what the first one has joined.
+    const copy = await backend.findClaims(handle, call())
+    expect(await copy?.claims.join(asked, false, call())).toEqual({ kind: 'abandoned' })
+    await its.close(call())
+  })
+
+  test('a session whose node an operator has deleted is not prolonged', async () => {
+    const session = await openSession(await rig.backend())
+    expect(await session.keepAlive(nothing, call())).toMatchObject({ kind: 'alive' })
+    for (const path of await rig.remains()) await rig.operator.delete(path)
+    expect(await session.keepAlive(nothing, call())).toEqual({ kind: 'gone' })
+    await session.close(call())
+  })
+
   test.each([
     ['the member that it has left', 2],
     ['the same member', 1],
@@ -134,6 +174,16 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     const again = await answered(() => session.release(result.grant, { keepForMs: 0 }, call()))
     expect(again).toBe('not-held')
     await answered(() => session.close(call()))
+  })
+
+  test('a claim is released although somebody has deleted the node of its attempt', async () => {
+    const session = await openSession(await rig.backend())
+    const result = await session.tryAcquire(request('x'), call())
+    if (result.kind !== 'granted') throw new Error(result.kind)
+    for (const path of await attempts()) await rig.operator.delete(path)
+    expect(await session.release(result.grant, { keepForMs: 0 }, call())).toBe('released')
+    expect(await claims()).toEqual([])
+    await session.close(call())
   })
 
   test('T81 attempts that were given up leave nothing that grows: no mark if they were answered, none after a keep-alive else', async () => {

@@ -12,22 +12,22 @@ import type { Part, Session } from '../client/index.ts'
 import { type Connection, type Reading, refused } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
 import {
-  type FoundClaim,
   foundClaim,
   parse,
   type StoredCapacity,
   type StoredSession,
   seenClaim,
+  type ZooKeeperClaim,
 } from './records.ts'
 
-export class ZooKeeperNames implements NameStore<FoundClaim> {
+export class ZooKeeperNames implements NameStore<ZooKeeperClaim> {
   readonly #connection: Connection
 
   constructor(connection: Connection) {
     this.#connection = connection
   }
 
-  async read(name: string, call: InspectCall): Promise<StoredName<FoundClaim>> {
+  async read(name: string, call: InspectCall): Promise<StoredName<ZooKeeperClaim>> {
     return this.#read(name, await this.#connection.reading(call), call)
   }
 
@@ -54,7 +54,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
   }
 
   /** It does not write the container, so watchers do not take it for a release. */
-  async endClaim({ key, version, attempt }: FoundClaim, mark: MarkRecord, call: Call): Promise<boolean> {
+  async endClaim({ key, version, attempt }: ZooKeeperClaim, mark: MarkRecord, call: Call): Promise<boolean> {
     const path = this.#connection.keys.attempt(attempt)
     return this.#write(
       [
@@ -69,7 +69,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
    * Every join writes the container, so its version tells whether another claim has come. It is written here as well, for whoever deletes a
    * capacity that is void. Last, so that watchers do not take it for a release.
    */
-  async changeCapacity(name: string, seen: StoredName<FoundClaim>, capacity: number, call: Call) {
+  async changeCapacity(name: string, seen: StoredName<ZooKeeperClaim>, capacity: number, call: Call) {
     const { keys } = this.#connection
     const path = keys.of(name, 'capacity')
     const stored: StoredCapacity = { capacity, before: Number(seen.claims.at(-1)?.order ?? 0n) + 1 }
@@ -83,7 +83,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     return this.#write([part, { op: 'setData', path: container, data: '', version: same }], call)
   }
 
-  async deleteData(name: string, seen: StoredName<FoundClaim>, call: Call): Promise<boolean> {
+  async deleteData(name: string, seen: StoredName<ZooKeeperClaim>, call: Call): Promise<boolean> {
     const { keys } = this.#connection
     if (seen.claims.length > 0) return false
     const path = keys.of(name, 'data')
@@ -105,12 +105,12 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     name: string,
     { session, leaderTime }: Reading,
     call: InspectCall,
-  ): Promise<StoredName<FoundClaim>> {
+  ): Promise<StoredName<ZooKeeperClaim>> {
     const { keys } = this.#connection
     const list = { op: 'getChildren', path: keys.name(name) } as const
     const first = await session.ask(list, call)
     if (!first.ok && first.code !== 'no-node') throw refused(first.code)
-    if (!first.ok) return new StoredName<FoundClaim>({ version: first.zxid, claims: [] })
+    if (!first.ok) return new StoredName<ZooKeeperClaim>({ version: first.zxid, claims: [] })
     const { children, zxid: version, stat } = first
     const paths = keys.claimsIn(name, children)
     const seen = paths.map(seenClaim)
@@ -129,7 +129,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     const left = new Set(last.ok ? last.children.map((child) => keys.of(name, child)) : [])
     const versions = new Map([...(others.versions ?? []), ['name', BigInt(stat.version)]])
     if (data?.ok) versions.set('data', BigInt(data.stat.version))
-    return new StoredName<FoundClaim>({
+    return new StoredName<ZooKeeperClaim>({
       ...facts,
       claims: claims.filter((claim) => claim !== undefined).filter(({ key }) => left.has(key)),
       versions,
@@ -137,7 +137,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
     })
   }
 
-  async #find(session: Session, path: ClaimPath, call: Call): Promise<FoundClaim | undefined> {
+  async #find(session: Session, path: ClaimPath, call: Call): Promise<ZooKeeperClaim | undefined> {
     const reply = await session.ask({ op: 'getData', path: path.key }, call)
     return reply.ok ? foundClaim(path, reply.data, reply.stat) : undefined
   }
@@ -152,7 +152,7 @@ export class ZooKeeperNames implements NameStore<FoundClaim> {
 }
 
 /** The node is as it was read. */
-function check(path: string, { versions }: StoredName<FoundClaim>, what: 'name' | 'data') {
+function check(path: string, { versions }: StoredName<ZooKeeperClaim>, what: 'name' | 'data') {
   return { op: 'check', path, version: Number(versions?.get(what) ?? NEVER) } as const
 }
 

@@ -1,5 +1,5 @@
 /** The queue of a name on a real ensemble: what it costs, and what becomes of its nodes. */
-import { waitFor, wanted } from 'holdfast-lab/servers'
+import { fourLetterWord, waitFor, wanted } from 'holdfast-lab/servers'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { openSession, Rig } from '../../../../test/zookeeper/rig.ts'
 import { useUp } from '../../../../test/zookeeper/used-up.ts'
@@ -66,7 +66,7 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
   })
 
   test('G10 T20 a waiter whose keep-alive is overdue sends nothing when it is woken, and is granted after a keep-alive; without one, others pass it when its session ends', async () => {
-    const ttlMs = 1_500
+    const ttlMs = 4_000
     let aheadMs = 0
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs }
     const [backend, direct] = [await rig.backend({ clock }), await rig.backend()]
@@ -109,17 +109,26 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
   test('G9 T28 a release costs the same with 20 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
+    /** Each waiter watches its claim and the one before it, which is another one's own. */
+    const watch = (waiters: number) =>
+      waitFor(`the watches of ${waiters}, and no more`, async () => {
+        const told = await Promise.all(rig.cluster.members.map((member) => fourLetterWord(member, 'wchs')))
+        const watches = told.map((each) => Number(/Total watches:(\d+)/.exec(each)?.[1]))
+        return watches.reduce((sum, each) => sum + each) === waiters + 1
+      })
     const cost = async (waiters: number) => {
       const granted = [await take(session)]
       const ended = waiting(session, waiters, granted)
       await waitFor('all wait', async () => (await rig.remains()).length === 2 * waiters + 3 || null)
       await session.keepAlive({ held: [], waiting: [] }, call())
+      await watch(waiters)
       const before = backend.statistics.sent
       for (let count = 0; count < 10; count++) {
         await release(session, granted[count] as Grant)
         await waitFor('the next is granted', async () => granted.length === count + 2 || null)
       }
       const sent = backend.statistics.sent - before
+      await watch(waiters - 10)
       // The others are handed on while keep-alives re-attach the session.
       for (let count = 10; count < waiters; count++) {
         const [released] = await Promise.all([
@@ -149,6 +158,55 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
     await rig.operator.delete(`${rig.root}/n/x`)
     const second = await take(session)
     expect(second.token).toBeGreaterThan(first.token)
+    await session.close(call())
+  })
+
+  test('processes that meet on a reaped container are granted or busy, and no error', async () => {
+    const sessions: BackendSession<'fenced'>[] = []
+    for (let process = 0; process < 8; process++) {
+      const session = await openSession(await rig.backend())
+      await release(session, await take(session))
+      sessions.push(session)
+    }
+    for (let round = 0; round < 3; round++) {
+      await rig.operator.delete(`${rig.root}/n/x`)
+      const results = await Promise.all(sessions.map((each) => each.tryAcquire(request('x'), call())))
+      expect(results.map(({ kind }) => kind).toSorted()).toEqual([...Array(7).fill('busy'), 'granted'])
+      const holder = results.findIndex(({ kind }) => kind === 'granted')
+      const result = results[holder]
+      if (result?.kind === 'granted') await release(sessions[holder] as (typeof sessions)[0], result.grant)
+    }
+    await Promise.all(sessions.map((each) => each.close(call())))
+  })
+})
+
+describe.runIf(wanted('zookeeper'))('the claims of a session', () => {
+  test('are fewer than ZooKeeper can end at once: it is full, then it refuses more until some are released', async () => {
+    await using rig = await Rig.start({ settings: { maxSessionTimeout: '60000' } })
+    const session = await openSession(await rig.backend())
+    const bytes = async () => (await rig.remains()).reduce((sum, path) => sum + 4 + path.length, 0)
+    // A dot takes three characters of a path.
+    const asked = (index: number) => request(`${index}${'.'.repeat(250)}`)
+    const grants: Grant<'fenced'>[] = []
+    const takeMore = async () => {
+      const results = Array.from({ length: 20 }, (_, index) => take(session, asked(grants.length + index)))
+      for (const result of await Promise.allSettled(results))
+        if (result.status === 'fulfilled') grants.push(result.value)
+        else throw result.reason
+    }
+    while (session.isFull !== true) await takeMore()
+    expect(await bytes()).toBeGreaterThan(200_000)
+    const takeAll = async () => {
+      for (;;) await takeMore()
+    }
+    const notApplied = { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' }
+    await expect(takeAll()).rejects.toMatchObject(notApplied)
+    expect(await bytes()).toBeGreaterThan(400_000)
+    expect(await bytes()).toBeLessThan(2 ** 20)
+    const half = grants.splice(0, grants.length / 2 + 60)
+    await Promise.all(half.map((grant) => release(session, grant)))
+    expect(session.isFull).toBe(false)
+    grants.push(await take(session))
     await session.close(call())
   })
 })

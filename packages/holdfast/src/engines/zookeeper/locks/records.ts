@@ -5,7 +5,7 @@ import type { Session, Stat } from '../client/index.ts'
 import { type ClaimPath, tokenOf } from './keys.ts'
 
 /** A claim whose node was read, or written here. `token`: of its last write, so one that waits has the token of its creation. */
-export interface FoundClaim extends StoredClaim {
+export interface ZooKeeperClaim extends StoredClaim {
   readonly token: bigint
   /** Its session at ZooKeeper. */
   readonly owner: bigint
@@ -18,7 +18,7 @@ export function claimData(record: ClaimRecord, position: number): string {
   return JSON.stringify({ ...record, position })
 }
 
-export function foundClaim(path: ClaimPath, data: string, stat: Stat): FoundClaim {
+export function foundClaim(path: ClaimPath, data: string, stat: Stat): ZooKeeperClaim {
   const { position = 0, ...record } = JSON.parse(data) as ClaimRecord & { readonly position?: number }
   const { version, mzxid, ephemeralOwner: owner } = stat
   return { ...path, record, owner, version, granted: version > 0, token: tokenOf(mzxid, position) }
@@ -33,7 +33,7 @@ export interface EndedRecord {
   readonly token: string | null
 }
 
-export function endedData({ id, granted, token, record }: FoundClaim): string {
+export function endedData({ id, granted, token, record }: ZooKeeperClaim): string {
   const { session, owner } = record
   const ended: EndedRecord = { id, holder: session.holder, token: granted ? String(token) : null }
   return JSON.stringify(owner === undefined ? ended : { ...ended, owner })

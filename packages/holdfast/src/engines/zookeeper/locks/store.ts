@@ -42,11 +42,11 @@ import { type ClaimPath, type Keys, LAST_SEQUENCE, tokenOf } from './keys.ts'
 import {
   claimData,
   endedData,
-  type FoundClaim,
   foundClaim,
   parse,
   seenClaim,
   sessionData,
+  type ZooKeeperClaim,
 } from './records.ts'
 
 /** A session as its requests name it. `path`: of its node. */
@@ -58,10 +58,37 @@ export interface SessionRef {
 
 type Queue = StoredName<QueuedClaim>
 
+/**
+ * ZooKeeper ends a session in one transaction that lists all its ephemeral nodes. Members do not read one of more than two MiB
+ * (`jute.maxbuffer` and its `extrasize`, by default), and one leader after the other stops for good (ZOOKEEPER-4306). Marks need room as well.
+ */
+const MOST_BYTES = 2 ** 20
+
 /** Keep-alives come every third of a session's time. */
 const OVERDUE = 2 / 3
 
+/** The container may be reaped, and made again by another process, before each of two guesses. */
+const MAX_GUESSES = 5
+
+/** A claim has two nodes: the path of the attempt's is shorter than this one. */
+const bytesOf = (path: string) => 2 * Buffer.byteLength(path)
+
 const ABANDONED = '{"reason":"abandoned"}'
+
+class OwnClaims extends TransientMap<string, ZooKeeperClaim> {
+  /** Of the paths of their nodes. */
+  bytes = 0
+
+  override set(attempt: string, claim: ZooKeeperClaim): void {
+    if (!this.has(attempt)) this.bytes += bytesOf(claim.key)
+    super.set(attempt, claim)
+  }
+
+  override delete(attempt: string): boolean {
+    this.bytes -= bytesOf(this.get(attempt)?.key ?? '')
+    return super.delete(attempt)
+  }
+}
 
 export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly comparesOrder = false
@@ -73,7 +100,9 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #looks: Lane<string, Queue>
   readonly #leaderTime: LeaderTime
   /** Claims whose node this process has written or read. */
-  readonly #own = new TransientMap<string, FoundClaim>()
+  readonly #own = new OwnClaims()
+  /** Bytes of claims whose join is in flight. */
+  #joining = 0
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
   /** When the session was prolonged last; null if it was never here. */
@@ -100,7 +129,13 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   async join(request: AcquireRequest, _mayWait: boolean, call: Call): Promise<Joined<QueuedClaim>> {
     const record = this.#recordOf(request)
-    const committed = await this.#create(request, record, call)
+    const bytes = bytesOf(this.#keys.claim(request))
+    if (this.#bytes > MOST_BYTES && !this.#own.has(request.attempt))
+      throw unavailable('a session can have no more claims', 'not-applied')
+    this.#joining += bytes
+    const committed = await this.#create(request, record, call).finally(() => {
+      this.#joining -= bytes
+    })
     if (!committed.ok) return this.#refused(request, committed, call)
     const [claim, container] = committed.results.slice(-2)
     const path = this.#keys.parseClaim(claim?.path ?? '')
@@ -120,6 +155,14 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     // Another process has made it, and only its node tells whether it was granted.
     if (unknown === undefined || (await this.#find(unknown.key, call)) === undefined) return name
     return this.#looks.ask(claim.name, call)
+  }
+
+  get isFull(): boolean {
+    return this.#bytes > MOST_BYTES / 2
+  }
+
+  get #bytes(): number {
+    return this.#own.bytes + this.#joining
   }
 
   async isAlive(call: Call): Promise<boolean> {
@@ -207,7 +250,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return this.#markAt(attempt, call)
   }
 
-  async held(claim: GrantedClaim, call: Call): Promise<FoundClaim | undefined> {
+  async held(claim: GrantedClaim, call: Call): Promise<ZooKeeperClaim | undefined> {
     const own = this.#own.get(claim.attempt) ?? (await this.#locate(claim, call))
     return String(own?.token) === claim.grantId ? own : undefined
   }
@@ -307,11 +350,11 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs * OVERDUE
   }
 
-  /** One transaction, once more if the guess about the container was wrong. */
+  /** One transaction, again if the guess about the container was wrong: then nothing was applied. */
   async #create(request: AcquireRequest, record: ClaimRecord, call: Call): Promise<Committed | Refused> {
     const { name, attempt } = request
     const path = this.#keys.name(name)
-    for (let isAgain = false; ; isAgain = true) {
+    for (let guesses = 1; ; guesses++) {
       const hasContainer = this.#connection.hasContainer(name)
       const build = (position: number): Part[] => [
         { op: 'create', path: this.#keys.attempt(attempt), mode: 'ephemeral' },
@@ -327,7 +370,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
       const committed = await this.#batches.commit(name, build, call)
       const isWrong = !committed.ok && committed.part === 1 && committed.code !== 'session-gone'
       if (committed.ok || isWrong) this.#connection.setContainer(name, committed.ok || !hasContainer)
-      if (!isWrong || isAgain) return committed
+      if (!isWrong || guesses === MAX_GUESSES) return committed
     }
   }
 
@@ -350,7 +393,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return { kind: 'refused', name: await this.look(request, call) }
   }
 
-  async #queued(request: AcquireRequest, own: FoundClaim, call: Call): Promise<Joined<QueuedClaim>> {
+  async #queued(request: AcquireRequest, own: ZooKeeperClaim, call: Call): Promise<Joined<QueuedClaim>> {
     const name = await this.look(request, call)
     if (name.claim(request.attempt) === undefined) throw unavailable('its claim has gone already', 'unknown')
     const isOther = ({ order, mode }: QueuedClaim) =>
@@ -393,7 +436,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
 
   /** Ends an own claim: whatever it is, or only if it has this version. */
   async #end(
-    own: FoundClaim,
+    own: ZooKeeperClaim,
     version: number | undefined,
     closing: readonly Part[],
     call: Call,
@@ -427,13 +470,13 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return held.filter(({ grantId }, index) => String(found[index]?.token) !== grantId)
   }
 
-  async #locate(claim: Claim, call: Call): Promise<FoundClaim | undefined> {
+  async #locate(claim: Claim, call: Call): Promise<ZooKeeperClaim | undefined> {
     const [path] = await this.#pathsOf(claim, call)
     return path === undefined ? undefined : this.#find(path, call)
   }
 
   /** Reads the node of an own claim. */
-  async #find(key: string, call: Call): Promise<FoundClaim | undefined> {
+  async #find(key: string, call: Call): Promise<ZooKeeperClaim | undefined> {
     const path = this.#keys.parseClaim(key)
     const reply = await this.#session.ask({ op: 'getData', path: key }, call)
     if (path === null || !reply.ok || reply.stat.ephemeralOwner !== this.#session.id) return undefined
@@ -487,7 +530,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return claimRecord(request, this.#ref.record, this.#connection.clock.wallMs())
   }
 
-  #has(own: FoundClaim): FoundClaim {
+  #has(own: ZooKeeperClaim): ZooKeeperClaim {
     this.#own.set(own.attempt, own)
     return own
   }

@@ -117,6 +117,51 @@ describe.runIf(wanted('zookeeper'))('a watch', () => {
     await one.close(call())
   })
 
+  describe('what has gone before it could be read is a gap', () => {
+    const path = (child: string) => `${rig.root}/n/x/${child}`
+
+    test('a claim', async () => {
+      const { story } = await watch(await rig.backend())
+      const operator = await rig.operator.session()
+      const claim = path('exclusive.1.1.nobody.0000000000')
+      await operator.ask({ op: 'create', path: `${rig.root}/n/x`, mode: 'container' }, call())
+      const parts = [
+        { op: 'create', path: claim, mode: 'ephemeral' },
+        { op: 'delete', path: claim },
+      ] as const
+      expect(await operator.ask({ op: 'multi', parts }, call())).toMatchObject({ ok: true })
+      await waitFor('the gap', async () => story().length > 0 || null)
+      const one = await session()
+      await take(one)
+      await waitFor('the next holder', async () => story().length > 1 || null)
+      expect(story()).toEqual(['gap', 'acquired x'])
+      await one.close(call())
+    })
+
+    test('what was written into the claim of a waiter', async () => {
+      const { story } = await watch(await rig.backend())
+      const [one, other] = [await session(), await session()]
+      await take(one)
+      const waits = expect(enqueued(other, request('x'), call())).rejects.toMatchObject({
+        code: 'BACKEND_UNAVAILABLE',
+      })
+      await waitFor('it waits', async () => story().includes('waiting x') || null)
+      const operator = await rig.operator.session()
+      const claims = await rig.operator.nodes(`${rig.root}/n/x`)
+      const claim = claims.toSorted((a, b) => Number(a.slice(-10)) - Number(b.slice(-10))).at(-1) ?? ''
+      const read = await operator.ask({ op: 'getData', path: claim }, call())
+      const parts = [
+        { op: 'setData', path: claim, data: read.ok ? read.data : '' },
+        { op: 'delete', path: claim },
+      ] as const
+      expect(await operator.ask({ op: 'multi', parts }, call())).toMatchObject({ ok: true })
+      await waitFor('the gap', async () => story().at(-1) === 'acquired x' || null)
+      await waits
+      expect(story()).toEqual(['acquired x', 'waiting x', 'gap', 'acquired x'])
+      await Promise.all([one.close(call()), other.close(call())])
+    })
+  })
+
   test('T33 after a lost connection the watchers are told a gap and the holders, and what comes then', async () => {
     const [member] = rig.cluster.members
     if (member === undefined) throw new Error('no member')

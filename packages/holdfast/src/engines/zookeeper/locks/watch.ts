@@ -7,8 +7,8 @@
  *   claim deleted, and no more                   the attempt's node has the reason; it went as well: the session has ended
  *
  * An event has no data, so the node of a claim is read. If it has gone by then, its release tells of it. If that is not there either, or the
- * connection was lost, watchers are told a gap and the holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies of one connection come in the order of ZooKeeper's
- * writes; the steps of one name follow each other.
+ * connection was lost, watchers are told a gap and the holders. Nothing is kept, so every cursor leads to a gap as well. Events and replies
+ * of one connection come in the order of ZooKeeper's writes; the steps of one name follow each other.
  */
 import { ignore } from '../../../base/ignore.ts'
 import { neverCancelled } from '../../../kit/backend-kit.ts'
@@ -21,11 +21,11 @@ import type { Call, WatchEvent } from '../../../spi.ts'
 import type { NodeEvent, Reply, Session } from '../client/index.ts'
 import { type Connection, refused, unavailable } from './connection.ts'
 import type { ClaimPath } from './keys.ts'
-import { type EndedRecord, type FoundClaim, foundClaim, parse, seenClaim } from './records.ts'
+import { type EndedRecord, foundClaim, parse, seenClaim, type ZooKeeperClaim } from './records.ts'
 
 interface WatchedClaim {
   readonly path: ClaimPath
-  claim: FoundClaim | undefined
+  claim: ZooKeeperClaim | undefined
   state: 'seen' | 'waiting' | 'held'
   /** The container was written with its deletion. */
   wasReleased: boolean
@@ -207,12 +207,12 @@ export class NameWatch implements LiveSource {
     else if (state === 'waiting') this.#events.tell(toldOf({ ...claim, token: null }, 'gave-up'))
   }
 
-  #wait(waiting: WatchedClaim, claim: FoundClaim): void {
+  #wait(waiting: WatchedClaim, claim: ZooKeeperClaim): void {
     waiting.state = 'waiting'
     this.#events.tell(toldOf({ ...claim, token: null }, 'waiting'))
   }
 
-  #acquire(acquired: WatchedClaim, claim: FoundClaim): void {
+  #acquire(acquired: WatchedClaim, claim: ZooKeeperClaim): void {
     acquired.state = 'held'
     acquired.claim = claim
     this.#events.tell(toldOf(claim, 'acquired'))

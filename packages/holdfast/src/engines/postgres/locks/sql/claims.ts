@@ -25,7 +25,7 @@
  */
 import { quoteText } from '../../client/index.ts'
 import { BY_INDEX } from '../../tables/tables.ts'
-import { isWatched } from './events.ts'
+import { isWatched } from './event-log.ts'
 import { keyOf } from './locks.ts'
 import { REQUEST } from './tables.ts'
 

@@ -10,7 +10,7 @@
  * - No column is in two indexes of a table, or a lookup by it could be planned with the wrong one (see locks).
  * - Names are compared by their bytes, which is how all engines list them, and the fastest way.
  */
-import { eventTables } from './events.ts'
+import { eventTables } from './event-log.ts'
 
 /** A request of a batch (see claims). `text`: the note of an acquire, or data to store. `ms`: lock-delay or hold-at-least. */
 export const REQUEST = [

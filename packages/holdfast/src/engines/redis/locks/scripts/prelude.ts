@@ -5,7 +5,8 @@
  * Cluster by nothing. The digit says how tokens are drawn: `0` not at all, `1` from one mark for the whole database (the last
  * of KEYS), and on a Cluster, where a script reaches one slot only, `2` from a mark per name, `3` not at all. A token is the
  * server's time in microseconds, or one more than the last if that is not less; `%.0f`, because Lua prints large numbers as
- * `1.79e+15` (T69, numbers in Lua). It is drawn in the step that grants (T37, tokens drawn apart), and survives the loss of all data, because the clock does (T38, restarting tokens).
+ * `1.79e+15` (T69, numbers in Lua). It is drawn in the step that grants (T37, tokens drawn apart), and survives the loss of all data,
+ * because the clock does (T38, restarting tokens).
  *
  * The one mark is moved ahead once for all requests of a call, before the first of them is granted: a script that fails
  * in the middle, say because the memory is full, then leaves no token behind that could be drawn again.

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, test } from 'vitest'
@@ -48,6 +48,32 @@ describe('the redo log of guarded files', () => {
 
   test('T94 what was committed and not applied is finished by whoever comes next', async () => {
     assert.deepEqual(await failAt('committed'), { plain: '1', mark: 2n, guarded: '2', left: [] })
+  })
+
+  test('T94 what was committed long ago is no leftover of a run without a commit', async () => {
+    const folder = mkdtempSync(join(root, 'files-'))
+    await using failing = openGuard(folder, 'committed')
+    await assert.rejects(
+      failing.run(fence(1n), (files) => files.write('a', '1')),
+      /planted/,
+    )
+    const staged = readdirSync(join(folder, '.holdfast')).filter((name) => name.startsWith('.t'))
+    assert.equal(staged.length, 1)
+    for (const name of staged) utimesSync(join(folder, '.holdfast', name), 0, 0)
+    await using sound = openGuard(folder)
+    await sound.run(fence(2n), async (files) => assert.equal(String(await files.read('a')), '1'))
+  })
+
+  test('a staged file that has vanished fails its run, and nothing is written', async () => {
+    const folder = mkdtempSync(join(root, 'files-'))
+    await using guard = openGuard(folder)
+    const robbed = guard.run(fence(1n), async (files) => {
+      await files.write('a', '1')
+      for (const name of readdirSync(join(folder, '.holdfast')))
+        if (name.startsWith('.t')) rmSync(join(folder, '.holdfast', name))
+    })
+    await assert.rejects(robbed, { code: 'BACKEND_UNAVAILABLE', outcome: 'not-applied' })
+    assert.equal(await guard.highest('n'), null)
   })
 
   test('T94 what was applied before is found done', async () => {

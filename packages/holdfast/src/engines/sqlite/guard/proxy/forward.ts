@@ -6,12 +6,12 @@ import {
   type ServerResponse,
 } from 'node:http'
 import { request as requestHttps } from 'node:https'
-import type { Clock } from '../../../../base/clock.ts'
+import { type Clock, judgeLate } from '../../../../base/clock.ts'
 import { type Problem, problem, sendNode } from '../../../../base/http.ts'
 import { FENCE_HEADER, TOKEN_HEADER } from '../../../../guards/http/read-fence.ts'
-import type { Ending } from './gate.ts'
+import type { RequestEnd } from './gate.ts'
 
-/** Headers that are about one connection (RFC 9110, 7.6.1), and those that speak to the proxy alone. */
+/** Headers that are about one connection (RFC 9110, 7.6.1), and those that speak to the proxy alone. With hyphens: some services take `_` for one. */
 const notForwarded = new Set([
   'connection',
   'expect',
@@ -66,7 +66,7 @@ export function forward(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
   token: bigint | null,
-): Promise<Ending> {
+): Promise<RequestEnd> {
   return new Promise((resolve) => {
     const { target, limitMs, clock } = route
     let isConnected = false
@@ -86,7 +86,7 @@ export function forward(
       headers,
       agent: false,
     })
-    const end = (how: Ending, refusal?: Problem) => {
+    const end = (how: RequestEnd, refusal?: Problem) => {
       timer.cancel()
       if (refusal !== undefined) {
         upstream.destroy()
@@ -95,7 +95,7 @@ export function forward(
       }
       resolve(how)
     }
-    const timer = clock.setTimer(limitMs, () => end('unknown', late))
+    const timer = judgeLate(clock, limitMs, () => end('unknown', late))
     upstream.on('socket', (socket) =>
       socket.once(target.protocol === 'https:' ? 'secureConnect' : 'connect', () => (isConnected = true)),
     )
@@ -113,10 +113,10 @@ export function forward(
       answer.on('end', () => end('over'))
       answer.on('error', () => end('unknown', failed))
       answer.on('close', () => answer.complete || end('unknown', failed))
-      // The answer is read to its end, also if nobody wants it any more: it says that the request is over.
-      outgoing.on('close', () => answer.resume())
+      // The answer is read to its end, also if nobody wants it any more: it says that the request is over. `pipe` pauses it when the
+      // client leaves, so this listener comes after that of `pipe`.
       if (outgoing.destroyed) answer.resume()
-      else answer.pipe(outgoing)
+      else answer.pipe(outgoing).on('close', () => answer.resume())
     })
     incoming.on('error', () => end('unknown', failed))
     incoming.on('close', () => incoming.complete || end('unknown', failed))
@@ -131,17 +131,26 @@ function endToEnd(message: IncomingMessage): Record<string, string[]> {
     Object.entries(message.headersDistinct).filter(
       (header): header is [string, string[]] =>
         header[1] !== undefined &&
-        !notForwarded.has(header[0]) &&
+        !notForwarded.has(header[0].replaceAll('_', '-')) &&
         (header[0] === 'content-length' || !named.includes(header[0])),
     ),
   )
+}
+
+/** Some services take another path, or another method, from these headers than from the request line. */
+const overriding =
+  /^x[-_](?:original[-_]url|rewrite[-_]url|method[-_]override|http[-_]method(?:[-_]override)?)$/
+
+/** Whether a request has one meaning, here and at the service. */
+export function isPlain({ url, headers }: IncomingMessage): boolean {
+  return isPlainTarget(url) && !Object.keys(headers).some((name) => overriding.test(name))
 }
 
 /**
  * Whether a target has one meaning: the name is taken from it here, and the service reads it again. Dot segments, empty segments,
  * encoded slashes, and letters and digits that are encoded for no reason may lead the service to another resource than the name says.
  */
-export function isPlainTarget(url: string | undefined): boolean {
+function isPlainTarget(url: string | undefined): boolean {
   if (url === undefined || !/^\/[\x21-\x7e]*$/.test(url)) return false
   if (/[\\#]|%(?![0-9a-f]{2})|%(?:2f|5c|00|2e)/i.test(url)) return false
   const [path = ''] = url.split('?')

@@ -75,6 +75,15 @@ describe('the gate of the proxy', () => {
     assert.equal(await stateOf(gate.enter(fence(3n))), 'passed')
   })
 
+  test('a request that waits is refused as soon as the one before it is given up', async () => {
+    const { gate } = newGate()
+    const older = await gate.enter(fence(1n))
+    const waiting = gate.enter(fence(2n))
+    assert.equal(await stateOf(waiting), 'waits')
+    older.end('unknown')
+    assert.ok((await stateOf(waiting)) instanceof Quarantined)
+  })
+
   test('T95 quarantine counts from when the proxy gives up: it may have been paused before it forwarded', async () => {
     const { gate, clock } = newGate()
     const first = await gate.enter(fence(1n))

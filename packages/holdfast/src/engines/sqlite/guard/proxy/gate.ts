@@ -31,10 +31,10 @@ const table = `
 `
 
 /** How a forwarded request has ended: answered, or never sent; or it may still take effect. */
-export type Ending = 'over' | 'unknown'
+export type RequestEnd = 'over' | 'unknown'
 
 export interface Passage {
-  end(how: Ending): void
+  end(how: RequestEnd): void
 }
 
 /** A request may still take effect, so nothing newer is forwarded. */
@@ -147,7 +147,7 @@ export class Gate {
       for (const each of inFlight) this.#removeIfOver(name, each, nowMs)
   }
 
-  #end(name: string, request: InFlight, how: Ending): void {
+  #end(name: string, request: InFlight, how: RequestEnd): void {
     if (how === 'unknown') request.untilMs = this.#clock.monotonicMs() + this.#mayTakeMs
     else this.#remove(name, request)
     this.#wake(name)

@@ -9,7 +9,7 @@
  */
 import { BY_INDEX } from '../../tables/tables.ts'
 
-export const waiting = (s: string) => `
+export const queue = (s: string) => `
 CREATE OR REPLACE FUNCTION ${s}.look(
   p_namespace text, p_channel text, p_due text[], p_sessions bigint[], p_names text[], p_attempts text[])
 RETURNS text LANGUAGE plpgsql ${BY_INDEX} AS $$
