@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 1_021,
   guards: 2_175,
   kit: 4_252,
-  locker: 3_265,
+  locker: 3_263,
   lockfree: 1_579,
   recipes: 3_294,
   telemetry: 728,
-  'whole library': 53_016,
+  'whole library': 53_014,
 }
 
 export interface Part {
