@@ -1,5 +1,4 @@
 /** Durations as they are written on the command line: `500ms`, `30s`, `5m`, `2h`, `1d`, `0`. */
-
 const units: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
 
 /** Undefined: the text is no duration. */

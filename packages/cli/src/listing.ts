@@ -2,6 +2,7 @@
 import type { AnyLocker, HolderState, NameState } from 'holdfast'
 import { inWords } from './durations.ts'
 import { type EngineFlags, withEngine } from './engine.ts'
+import { pause } from './pause.ts'
 import { clear, isTerminal, out, outJson, printable, table } from './terminal.ts'
 
 export interface LookFlags extends EngineFlags {
@@ -46,9 +47,7 @@ export async function watch(prefix: string | undefined, flags: LookFlags): Promi
           out(clear + overview(await locker.list(prefix)))
         }
         // As often as the library itself would look at an engine that cannot push.
-        await new Promise<void>((resolve) => {
-          locker.clock.setTimer(defaults.watchIntervalMs, resolve, { keepsProcessAlive: true })
-        })
+        await pause(locker.clock, defaults.watchIntervalMs)
       }
     })()
     await Promise.race([following, drawing])

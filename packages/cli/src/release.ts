@@ -1,6 +1,6 @@
 /** `holdfast release`: an operator ends one holder, and says why. */
 import type { HolderState } from 'holdfast'
-import { asking } from './asking.ts'
+import { type Ask, asking } from './asking.ts'
 import { inWords } from './durations.ts'
 import { type EngineFlags, withEngine } from './engine.ts'
 import { EXIT, Exit, usageError } from './exits.ts'
@@ -24,7 +24,7 @@ export async function release(name: string, flags: ReleaseFlags): Promise<number
     if (holder === undefined)
       throw new Exit(EXIT.nothing, `no such holder has ${JSON.stringify(name)}; nothing was changed.`)
     out(announcement(name, holder))
-    if (!yes && !(await isConfirmed())) throw new Exit(EXIT.nothing, 'nothing was changed.')
+    if (!yes && !(await asking(confirming))) throw new Exit(EXIT.nothing, 'nothing was changed.')
     const count = await locker.forceRelease(name, { id: holder.id, reason })
     if (count === 0) throw new Exit(EXIT.nothing, 'its holder had gone before; nothing was changed.')
     out('Released.')
@@ -45,6 +45,4 @@ function announcement(name: string, { holder, owner, heldForMs, note, token }: H
   )
 }
 
-async function isConfirmed(): Promise<boolean> {
-  return asking(async (ask) => /^y(es)?$/i.test((await ask('End it? [y/N] ')).trim()))
-}
+const confirming = async (ask: Ask) => /^y(es)?$/i.test((await ask('End it? [y/N] ')).trim())
