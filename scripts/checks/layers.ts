@@ -6,6 +6,7 @@
 
 import { readFileSync } from 'node:fs'
 import { dirname, join, posix } from 'node:path'
+import { backendsOf } from '../lib/backends.ts'
 import { type Complaint, finish } from '../lib/report.ts'
 import { filesUnder, libraryPath, pathFrom, root, sourcePackages } from '../lib/repository.ts'
 import { descendants, importsOf, lineOf, parse, ts } from '../lib/syntax.ts'
@@ -62,8 +63,9 @@ const peers: Record<string, string> = {
 /** The only file that may import what it does not name. */
 const loader = 'base/load-peer.ts'
 
-/** Engines, for the rule that `base/` and `kit/` name none. An English word is no name, and `postgres` is in `postgresql`. */
-const engineNames = /redis|redlock|sqlite|postgres|etcd|zookeeper|consul/i
+/** Engines, for the rule that `base/` and `kit/` name none. `memory` is an English word, and `postgres` is in `postgresql`. */
+const names = backendsOf(root).map(({ name }) => name)
+const engineNames = new RegExp(names.filter((name) => name !== 'memory').join('|'), 'i')
 const withoutEngines = new Set(['base', 'kit'])
 
 // These are pure: whatever reaches the outside world is handed to them.

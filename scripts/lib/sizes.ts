@@ -11,13 +11,13 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
 export const ceilings: Readonly<Record<string, number>> = {
   base: 2_980,
   'engines/consul/client': 713,
-  'engines/consul/locks': 1_443,
+  'engines/consul/locks': 1_445,
   'engines/etcd/client': 1_891,
   'engines/etcd/guard': 403,
   'engines/etcd/lockfree': 69,
-  'engines/etcd/locks': 1_238,
+  'engines/etcd/locks': 1_239,
   'engines/zookeeper/client': 1_581,
-  'engines/zookeeper/locks': 1_653,
+  'engines/zookeeper/locks': 1_656,
   'engines/memory': 1_026,
   'packages/cli': 2_000,
   'engines/postgres/advisory': 1_964,
@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_579,
   recipes: 3_294,
   telemetry: 728,
-  'whole library': 53_014,
+  'whole library': 53_020,
 }
 
 export interface Part {

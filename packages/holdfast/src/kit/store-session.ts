@@ -4,7 +4,7 @@
  *   join      Lost answer: core abandons the attempt. A copy that lands after the abandon finds the mark (T73, late originals); after the end of
  *             the session, no session.
  *   grant     counts from the session's last prolongation (T65, belief from the push). After a pause the session may have gone, and its keys with it.
- *   release   names the grant, so a late copy never hits a successor (G7).
+ *   release   names the grant, so a late copy never hits a successor (G7). Lost answer: unknown, and core abandons the attempt.
  *   abandon   deletes. If a join of the attempt may still land, a mark comes first, so that no copy lands in between. A full engine
  *             refuses the mark: then a keep-alive finds what has landed (`unlisted`), and core abandons it again (T99, full engines).
  */

@@ -7,7 +7,8 @@
  *   confirm    after waiting, on condition that the same key is there (T17, checks after waiting) and waits, and nothing older is there
  *              (T92, predecessors that cancel). The grant is this write, so its token is not older than the wait (C54, tokens drawn at the grant). A pause before it:
  *              the session may have ended, and its keys with it. A pause after it: belief counts from the session's last prolongation.
- *   release    compares the revision of the grant, so a successor is never hit (G7).
+ *   release    compares the revision of the grant, so a successor is never hit (G7). Lost answer: core abandons the attempt. Asked
+ *              again and refused: unknown, because the first copy may have done it.
  *   abandon    deletes the key, if it is the attempt's. If a join may still land, the mark is written before that: of what lands in
  *              between, the deletion comes after. A full etcd refuses the mark, and never a deletion (T99, full engines): what lands late is
  *              found by the next keep-alive.

@@ -16,6 +16,9 @@
  *   abandon    deletes the claim and the attempt's node. If a join may still land, the attempt's node is marked and stays: of what lands
  *              before that, the deletion comes after; what comes later is refused. A re-attachment ends the connection on which a copy may
  *              be, so after the next keep-alive the mark goes as well (`#ended`).
+ *   container  ZooKeeper deletes it when it has been empty for a while. A join that guessed wrong is refused, and guesses again (`#create`).
+ *              Before its sequence numbers end, the name starts anew (`#startAnew`).
+ *   full       the end of a session lists all of its nodes in one transaction, so a session refuses joins before that is too large.
  *   prolong    a re-attachment, and a commit on the same connection. Pings, reads and forwarded writes prove nothing (T62, cut-off
  *              followers; T91, asymmetric stalls).
  */

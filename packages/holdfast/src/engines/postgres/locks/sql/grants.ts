@@ -1,7 +1,7 @@
 /**
  * Grants a name whose lock the call has: dead holders are removed (`clear`), then the first waiters are granted for as long as
- * they fit (`grant_next`). `due_in` says in how many milliseconds time alone can change something. Functions that may grant return rows as
- * text, for waiters of the caller's process: see claims.
+ * they fit, and those whose session or own time is over are removed (`grant_next`; T20, dead waiters). `due_in` says in how many
+ * milliseconds time alone can change something. Functions that may grant return rows as text, for waiters of the caller's process: see claims.
  */
 import { ID_LENGTH } from '../../../../base/ids.ts'
 import { quoteText } from '../../client/index.ts'
