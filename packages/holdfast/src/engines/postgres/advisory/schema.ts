@@ -16,8 +16,9 @@
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** The channel of hints and of force releases. A payload is the number of a connection; or this, the number of the one that freed a key, and the key. */
+/** The channel of free hints and of force releases. The payload of a force release is the number of the holder's connection. */
 export const CHANNEL = 'holdfast_advisory'
+/** A free hint begins with this. The number of the connection that freed the key follows, and then the key. */
 export const FREE = 'free '
 
 /** Sessions that wait for a key share a lock of this number. Its seed keeps it apart from keys. */
