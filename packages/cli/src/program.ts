@@ -102,7 +102,7 @@ const definitions: readonly Definition[] = [
       ['--capacity <permits>', 'a semaphore with this many permits', permits],
       ['--weight <permits>', 'how many of them to take; default 1', permits],
       ['--hold-at-least <time>', 'keep the name closed for this long after the grant', read(duration)],
-      ['--max-hold <time>', 'end the command within this time; SIGTERM comes --stop-in before', read(duration)],
+      ['--max-hold <time>', 'end the command in this time; SIGTERM comes --stop-in before', read(duration)],
       ['-E, --busy-code <code>', 'exit code if the name was not granted; default 75', read(integer(0, 255))],
       note,
       ...holdFlags,
