@@ -1,8 +1,7 @@
 /**
  * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first
- * acquires share its creation (T22, concurrent first acquires). When a session takes no new leases, another one is opened, up to a limit. At
- * the limit new leases go to the session with the nearest TTL, even if it is worn out (its marks only cost the engine space) or full (the
- * engine may refuse them).
+ * acquires share its creation (T22, concurrent first acquires). When a session takes no new leases, another one is opened, up to a limit.
+ * Then new leases go to the one with the nearest TTL, even if it is worn out (marks only cost space) or full (the engine may refuse them).
  */
 
 import {

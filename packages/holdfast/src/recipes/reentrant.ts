@@ -1,12 +1,10 @@
 /**
  * Re-entrancy, opt-in: a task that holds a name may ask for it again, and gets a lease over the same claim.
  *
- *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage)
+ *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage), or in one for each name
  *   count n ──asked for in the scope─────────▶ n + 1     [enter]     same claim, same token (T39, tokens of re-entry); the engine is not asked
  *   count n ──release of one lease───────────▶ n − 1     [leave]
  *   count 1 ──release────────────────────────▶ over      [leave]     the engine's lease is released
- *
- * The body of `withLeases` runs in one scope for each name.
  *
  * Failures in between:
  *   a task outlives the body of `withLease`: its lease keeps the claim until it is released. Once the count was zero, the

@@ -120,9 +120,8 @@ export class Connection {
   }
 
   /**
-   * Rejects if the token may not read one of these keys. Consul silently leaves such a key out of its answer, so the key looks as if it did
-   * not exist (T56, a no that is none). So each key is compared. Consul refuses to compare a missing key, and gives another reason if the
-   * right to read it is missing.
+   * Rejects if the token may not read one of these keys. Consul silently leaves it out of an answer, so it seems not to exist (T56, a no that
+   * is none). So each is compared: Consul refuses to compare a missing key, and gives another reason if the right to read it is missing.
    */
   async requireRights(missing: readonly string[], call: Call): Promise<void> {
     if (missing.length > 0) await this.read(missing, call, (key) => consul.unchanged(key, 0n))

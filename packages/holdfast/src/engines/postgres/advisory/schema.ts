@@ -16,9 +16,8 @@
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** The channel of free hints and of force releases. The payload of a force release is the number of the holder's connection. */
+/** The channel of force releases (payload: the holder's connection) and of free hints (`FREE`, the connection that freed the key, the key). */
 export const CHANNEL = 'holdfast_advisory'
-/** A free hint begins with this. The number of the connection that freed the key follows, and then the key. */
 export const FREE = 'free '
 
 /** Sessions that wait for a key share a lock of this number. Its seed keeps it apart from keys. */

@@ -13,8 +13,7 @@
  *   abandon    mark the attempt · await what is in flight · release
  *              a late request for the attempt meets the mark. The mark lives in this process, as the session does.
  *   keepAlive  take the time · send · read what operators marked · release that
- *              the server's time-out counts from the arrival of a statement, belief from before its send. If the statement fails, the
- *              session is gone.
+ *              the server's time-out counts from the arrival of the statement, belief from before its send. If it fails, the session is gone.
  */
 
 import { instantOf } from '../../../base/clock.ts'

@@ -59,9 +59,8 @@ export interface SessionRef {
 type Queue = StoredName<QueuedClaim>
 
 /**
- * ZooKeeper ends a session in one transaction that lists all its ephemeral nodes. Members cannot read a transaction of more than 2 MiB
- * (by default: `jute.maxbuffer` and its `extrasize`), so one leader after the other stops for good (ZOOKEEPER-4306). Half of it is
- * left, because marks need room as well.
+ * ZooKeeper ends a session in one transaction that lists all its ephemeral nodes. Members cannot read one of more than 2 MiB (by default:
+ * `jute.maxbuffer` and its `extrasize`), so one leader after the other stops for good (ZOOKEEPER-4306). Half of it is room for marks.
  */
 const MOST_BYTES = 2 ** 20
 

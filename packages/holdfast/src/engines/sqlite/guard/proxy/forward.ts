@@ -11,10 +11,7 @@ import { type Problem, problem, sendNode } from '../../../../base/http.ts'
 import { FENCE_HEADER, TOKEN_HEADER } from '../../../../guards/http/read-fence.ts'
 import type { RequestEnd } from './gate.ts'
 
-/**
- * Headers of one connection (RFC 9110, 7.6.1), and headers for the proxy alone. They are compared with `-` in place of `_`, because some
- * services take the two for the same.
- */
+/** Headers of one connection (RFC 9110, 7.6.1), and headers for the proxy alone. `_` counts as `-`, because some services take it so. */
 const notForwarded = new Set([
   'connection',
   'expect',
