@@ -1,8 +1,8 @@
-/** Clients that send one order after the other, until they are told to go elsewhere. */
+/** Clients that send one order after another, until an answer is not 200. */
 
 export interface Answer {
   readonly customer: string
-  /** Of HTTP; 0 if there was none. */
+  /** The HTTP status; 0 if there was no answer. */
   readonly status: number
   readonly text: string
 }
@@ -18,7 +18,7 @@ export function startClients(port: number, count: number) {
       if (answer.status !== 200) return
     }
   }
-  // Five clients for each customer: one of them is served, and four wait for their turn.
+  // Five clients for each customer: one of them is served, and four wait for its name.
   const sent = Array.from({ length: count }, (_, index) =>
     send(index === 0 ? 'slow' : `${index % (count / 5)}`),
   )

@@ -9,7 +9,7 @@ const app = express()
 app.post('/orders/:customer', async (request, response) => {
   response.send(await pack(locker, request.params.customer))
 })
-// Express knows it by its four parameters.
+// Express takes a function with four parameters for an error handler.
 const onError: ErrorRequestHandler = (error, _request, response, next) => {
   if (!isEnding(error)) return next(error)
   response.status(503).set('connection', 'close').send(error.message)

@@ -1,6 +1,6 @@
 /**
- * Four servers, on Fastify, Express, Hono and NestJS, are told to stop (SIGTERM) while 50 clients send them orders. What has begun
- * is finished, what comes late is sent elsewhere, and nothing is a 500.
+ * Four servers, on Fastify, Express, Hono and NestJS, are told to stop (SIGTERM) while 50 clients send them orders. Orders that have
+ * begun are finished, late ones get 503, and none gets 500.
  *
  *     node examples/frameworks/main.ts
  */
@@ -32,7 +32,7 @@ const folder = mkdtempSync(join(tmpdir(), 'holdfast-frameworks-'))
 const locks = join(folder, 'locks.db')
 using children = new Children()
 
-/** Stops a server in the middle of its work. */
+/** Starts a server, and stops it in the middle of its work. */
 async function stop(program: string, drainMs: number) {
   const child = children.start(join(import.meta.dirname, program), [locks, `${drainMs}`])
   const { port } = await heard<Told, 'listening'>(child, 'listening')

@@ -1,4 +1,4 @@
-/** What the four servers do: they pack orders, each under the lease of its customer. And what they answer while they end. */
+/** The work of the four servers: they pack orders, each under the lease of its customer. And the errors that they answer with 503. */
 import { setTimeout as pause } from 'node:timers/promises'
 import { createLocker, isHoldfastError, type Locker } from 'holdfast'
 import { sqlite } from 'holdfast/sqlite'
@@ -9,7 +9,7 @@ const [locks = '', drainMs = ''] = process.argv.slice(2)
 
 export const openOrders = (): Locker<'fenced'> => createLocker(sqlite({ path: locks }))
 
-/** What is under a lease may go on for `drainMs`; what has not ended by then sees its signal abort, and has `graceMs` to stop. */
+/** Work under a lease may go on for `drainMs`. If it has not ended by then, its signal aborts, and it has `graceMs` to stop. */
 export const ending = { drainMs: Number(drainMs), graceMs: 10_000 }
 
 export function pack(locker: Locker<'fenced'>, customer: string): Promise<string> {
@@ -19,13 +19,13 @@ export function pack(locker: Locker<'fenced'>, customer: string): Promise<string
   })
 }
 
-/** Errors that mean "not here, not now". All others are bugs, and a 500. `BACKEND_UNAVAILABLE` belongs here as well. */
+/** Errors that mean "not here, not now". All others are bugs, and get 500. In a real service add `BACKEND_UNAVAILABLE`. */
 export function isEnding(error: unknown): error is Error {
   const cause = error instanceof Error && error.name === 'AbortError' ? error.cause : error
   return isHoldfastError(cause, 'CLOSED') || isHoldfastError(cause, 'LEASE_LOST')
 }
 
-/** Tells the parent; after the end nothing keeps the process alive, and it exits with 0. */
+/** Tells the parent the port. The channel to the parent does not keep the process alive, so it exits with 0 when all is closed. */
 export function listening(port: number): void {
   process.send?.({ kind: 'listening', port } satisfies Told)
   process.channel?.unref()

@@ -1,6 +1,6 @@
 /**
- * A nightly report in a bucket, written once by twenty replicas: on a calm night, and when the replica at it is stopped
- * (SIGSTOP), is overtaken, and goes on.
+ * A nightly report in a bucket, written once by twenty replicas: on a calm night, and when the replica that writes it is
+ * stopped (SIGSTOP), is overtaken, and goes on.
  *
  *     node examples/report-in-a-bucket/main.ts
  */
@@ -58,7 +58,7 @@ try {
 }
 finish()
 
-/** All replicas wake up for a night. A frozen one is stopped just before it writes, and goes on when all others have ended. */
+/** All replicas wake up for a night. A `frozen` one is stopped just before it writes, and goes on when all others have ended. */
 function play(replicas: readonly ChildProcess[], order: Order, fate: 'calm' | 'frozen') {
   const wrote: string[] = []
   const refused: string[] = []

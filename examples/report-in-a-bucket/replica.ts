@@ -62,7 +62,7 @@ function serve(name: string, locks: string, url: string): void {
   tell({ kind: 'ready' })
 }
 
-/** Waits for a word, without a turn of the event loop: so a SIGSTOP comes just before the write, and not somewhere in it. */
+/** Blocks the event loop until the parent writes a byte: so a SIGSTOP comes just before the write, and not during it. */
 function holdBreath(): void {
   tell({ kind: 'about-to-write' })
   if (readSync(0, new Uint8Array(1)) !== 1) process.exit()

@@ -29,7 +29,7 @@ function commandLine(): string {
     '```sh\nnpm install ./holdfast-*.tgz                                 # made as the README says under Install\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
     'The engine is `--url`, or `HOLDFAST_URL`, in the form of [`openLocker`](tour.md). With neither it is a SQLite file of your own ' +
       '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file. ' +
-      'A command always stands after `--`, so its options are never those of `holdfast`.',
+      'A command always stands after `--`, so its options are never taken for options of `holdfast`.',
     table(['exit code', 'meaning'], exitCodes),
     ...sections,
     limits,
@@ -41,7 +41,7 @@ function commandLine(): string {
 
 const exitCodes: readonly (readonly string[])[] = [
   ['the command’s own; 128 + n if signal n ended it', 'the command ran to its end'],
-  ['1', 'a look that found nothing: no leader, no such holder; `doctor`: a warning'],
+  ['1', 'nothing was found: no leader, no such holder; `doctor`: a warning'],
   ['2', '`doctor`: a danger'],
   ['64', 'bad usage, a bad URL, refused by `--require`'],
   ['69', 'the engine cannot be reached, or refuses us'],
@@ -53,25 +53,25 @@ const exitCodes: readonly (readonly string[])[] = [
 
 const limits = `## How a command is stopped
 
-When \`--stop-in\` is left of a lease that is not renewed, or of \`--max-hold\`, the command gets SIGTERM; when nearly nothing is left, SIGKILL, also
-if the engine has come back meanwhile. So it has ended before the engine can give the name away by expiry (G3). A force release is learnt at the next
-renewal: SIGTERM then, and SIGKILL after \`--stop-in\`. Signals to \`holdfast\` go to the command; before the grant they end the wait. One that comes a
-second or more after the first ends \`holdfast\` at once. If \`holdfast\` itself is killed, a watchdog kills the command.
+The command gets SIGTERM when only \`--stop-in\` is left of \`--max-hold\`, or of a lease that was not renewed. It gets SIGKILL when nearly nothing is
+left, also if the engine has come back meanwhile. So it has ended before the engine can give the name away by expiry (G3). \`holdfast\` learns of a force
+release at the next renewal: then it sends SIGTERM, and SIGKILL after \`--stop-in\`. Signals to \`holdfast\` go to the command; before the grant they end
+the wait. A signal that comes a second or more after the first one ends \`holdfast\` at once. If \`holdfast\` itself is killed, a watchdog kills the command.
 
-Without a terminal on stdin the command has a session of its own, and all of its group is signalled. With one it stays in the foreground group, so
-that Ctrl-C and job control work, and it alone is signalled. SIGINT and SIGQUIT are not passed on there, because the kernel sends them to the whole
-group: \`kill -INT\` of \`holdfast\` from elsewhere does not reach the command. Send SIGTERM.
+Without a terminal on stdin the command has a session of its own, and its whole process group is signalled. With a terminal the command stays in the
+foreground group, so that Ctrl-C and job control work, and the command alone is signalled. Then SIGINT and SIGQUIT are not passed on, because the kernel
+sends them to the whole group: \`kill -INT\` of \`holdfast\` from elsewhere does not reach the command. Send SIGTERM.
 
-Limits. There only the fence protects: pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it.
+Limits. In these cases only the fence protects. Pass \`HOLDFAST_FENCE\` on to a [guard](guards.md), signed with \`--sign-key-file\` if strangers can reach it.
 
-- A grandchild that calls \`setsid\` is not reached. On a terminal no grandchild is, so what the command has started may go on after a loss.
+- A grandchild that calls \`setsid\` is not signalled. On a terminal no grandchild is, so what the command has started may go on after a loss.
 - A command that takes other rights, such as \`sudo\`, cannot be signalled. \`holdfast\` says so, and waits for it. Call \`sudo holdfast run … -- command\`.
-- A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) stops nobody.
-- A SIGKILL of \`holdfast\` in the very moment in which it starts the command may come before the watchdog knows the command.
+- A \`holdfast\` that is itself stopped (SIGSTOP, Ctrl-Z) cannot stop its command.
+- A SIGKILL of \`holdfast\` while it starts the command may come before the watchdog knows the command, which then goes on.
 - As the first process of a container \`holdfast\` does not collect orphans of the command (\`docker run --init\` does).
 
-\`npx\` stands between a signal and \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after a
-normal end goes on, without the lock. On Linux and macOS; the watchdog needs \`/bin/sh\`.
+\`npx\` gets the signals in place of \`holdfast\`: in units and containers call \`node_modules/.bin/holdfast\`. What a command leaves in the background after
+a normal end goes on, without the lock. \`holdfast\` runs on Linux and macOS; the watchdog needs \`/bin/sh\`.
 
 Left out on purpose: \`acquire\` and \`release\` as two commands (wrap the script in \`run\`), and completion for shells.`
 

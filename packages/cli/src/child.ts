@@ -19,7 +19,7 @@ read -r target || exit
 read -r _ || kill -KILL "$target"`
 
 export class Child {
-  /** The exit code, as a shell would say it. Rejects, or the constructor throws, if the command cannot be run. */
+  /** The exit code, as a shell reports it. If the command cannot be run, this rejects or the constructor throws. */
   readonly ended: Promise<number>
   readonly hasTerminal: boolean
   readonly #watchdog: ChildProcess

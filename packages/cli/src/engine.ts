@@ -13,7 +13,7 @@ export interface EngineFlags {
   readonly require?: readonly string[]
 }
 
-/** Closing waits for an engine that is away for a TTL and more. A command does not: nothing is held any more, or expires. */
+/** While an engine is down, closing takes a TTL and more. A command does not wait for it: what it may still hold expires by itself. */
 const CLOSE_MS = 5_000
 
 /** Opens the engine, and closes it however `work` ends. With `signals`, one of them ends the opening too. */
@@ -26,7 +26,7 @@ export async function withEngine(
   const locker = await (signals?.unlessCancelled(openEngine(flags)) ?? openEngine(flags))
   try {
     if (locker.info.scope === 'process')
-      throw usageError('locks in memory are of one process, so no other command would see them.')
+      throw usageError('locks in memory belong to one process, so no other command would see them.')
     return await work(locker)
   } finally {
     const { promise, resolve } = Promise.withResolvers<void>()

@@ -99,10 +99,10 @@ const definitions: readonly Definition[] = [
     options: [
       ['--wait <time>', 'how long to wait for it; 0 tries once, forever is allowed', time('30s', waiting)],
       ['--shared', 'hold it together with other readers'],
-      ['--capacity <permits>', 'a semaphore with so many permits', permits],
-      ['--weight <permits>', 'take so many of them; default 1', permits],
-      ['--hold-at-least <time>', 'keep the name closed for so long after the grant', read(duration)],
-      ['--max-hold <time>', 'end the command within so long; SIGTERM comes --stop-in before', read(duration)],
+      ['--capacity <permits>', 'a semaphore with this many permits', permits],
+      ['--weight <permits>', 'how many of them to take; default 1', permits],
+      ['--hold-at-least <time>', 'keep the name closed for this long after the grant', read(duration)],
+      ['--max-hold <time>', 'end the command in this time; SIGTERM comes --stop-in before', read(duration)],
       ['-E, --busy-code <code>', 'exit code if the name was not granted; default 75', read(integer(0, 255))],
       note,
       ...holdFlags,
@@ -236,8 +236,8 @@ const definitions: readonly Definition[] = [
     name: 'fence-proxy',
     summary: 'keep stale holders from a service that cannot be changed',
     description:
-      'Forwards a request if its fence is not older than those before (docs/guards/proxy.md). Nobody may reach the service past ' +
-      'it. A path with a semicolon in a segment of --name is refused.',
+      'Forwards a request unless a newer fence has come before (docs/guards/proxy.md). The service must be reachable through the ' +
+      'proxy alone. A path with a semicolon in a segment that --name uses is refused.',
     arguments: [['target', 'the service, such as http://127.0.0.1:9000']],
     options: [
       ['--marks <file>', 'where the highest tokens are kept', needed],
@@ -309,7 +309,7 @@ function commandOf(definition: Definition, exitWith: ProgramHooks['exitWith']): 
   const takesCommand = definition.arguments.includes(COMMAND)
   if (takesCommand) command.usage(command.usage().replace('<command...>', '-- <command...>'))
   return command.action(async (...given) => {
-    // Else an option that is meant for the command, such as --url, would be ours.
+    // Without --, an option that is meant for the command, such as --url, would be taken for one of holdfast.
     if (takesCommand && process.argv.at(-given[1].length - 1) !== '--')
       throw usageError(`Write -- in front of the command: holdfast ${name} <name> -- <command>.`)
     // The command itself comes last, after the options.

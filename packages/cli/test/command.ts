@@ -73,7 +73,7 @@ export function shell(script: string): readonly string[] {
 export const LOUD = 'echo "pid $$" >>"$TRACE"'
 /** So that a trap is run at once. */
 export const FOREVER = 'while :; do sleep 0.02; done'
-/** A script that runs until a signal, and writes when SIGUSR1 was passed on to it: holdfast has finished starting it by then. */
+/** A script that runs until a signal. It writes when it gets SIGUSR1, which holdfast passes on once it has finished the start. */
 export const PASSED = `trap 'echo passed >>"$TRACE"' USR1; ${LOUD}; ${FOREVER}`
 
 /** An engine of its own on a file, and a trace, as environment of a command; and clients, closed when the test is over. */

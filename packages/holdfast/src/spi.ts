@@ -234,7 +234,7 @@ export interface BackendSession<F extends Fencing = Fencing> {
   /** The send time of the request that opened it, or of one that is known to have prolonged it. */
   readonly since: Instant
   readonly handle: SessionHandle
-  /** It has half of the claims that the engine allows in one session, or more. Core puts new leases on another one, if it may open one. */
+  /** The session has at least half of the claims that the engine allows in one. Core puts new leases on another session, if it may open one. */
   readonly isFull?: boolean
 
   /**

@@ -76,7 +76,7 @@ export interface WebLockManager<F extends Fencing = Fencing> {
 }
 
 export interface WebLocksOptions {
-  /** The TTL of every lock: if its process dies, the next one has it after that, with 10,000 after ten seconds. Default: that of the locker. */
+  /** The TTL of every lock: with 10,000 the lock of a process that has died is free after ten seconds. Default: that of the locker. */
   readonly ttlMs?: number
   /** Whether `steal` is allowed. Without it, a request with `steal` is rejected with `NotSupportedError`. Default false. */
   readonly allowSteal?: boolean
@@ -100,7 +100,7 @@ export function webLocks<F extends Fencing>(
       await forceRelease(locker, asked.name)
       return hold(locker, asked, ttlMs)
     }
-    // A locker that grants nothing, say because it drains, refuses here, before it takes the lock from anybody.
+    // A locker that grants nothing, for example because it drains, refuses here, before the holder loses its lock.
     return hold(locker, { ...asked, ifAvailable: true, callback }, ttlMs)
   }
   const query = async () => {

@@ -1,4 +1,4 @@
-/** Beside the sources the library would take the test's own frames for its own. */
+/** This file is not beside the sources, because there the library would take the frames of the test for its own. */
 import { expect, onTestFinished, test } from 'vitest'
 import { type HoldfastEvents, onEvent } from '../src/base/events.ts'
 import type { Locker } from '../src/base/types.ts'
@@ -18,7 +18,7 @@ function setStage() {
   const client = locker({ dropsLeases: true })
   const told: HoldfastEvents['warning'][] = []
   onTestFinished(onEvent('warning', (event) => void told.push(event)))
-  /** `take` answers with the signal of the lease that it drops. */
+  /** `take` returns the signal of the lease that it drops. */
   const drop = async (take: () => Promise<AbortSignal>) => {
     const signal = await take()
     // It is watched from its first renewal on.

@@ -70,7 +70,7 @@ export async function eventsDuring<K extends keyof HoldfastEvents>(
   return events
 }
 
-/** Lets the garbage collector come by until `isDone`, or often enough. */
+/** Runs the garbage collector until `isDone`, or gives up. */
 export async function collect(isDone: () => boolean, mostTurns = 50): Promise<void> {
   for (let turn = 0; turn < mostTurns && !isDone(); turn++) {
     globalThis.gc?.()

@@ -14,7 +14,7 @@ const framesOf = (stack = '') => stack.split('\n').filter((line) => /:\d+:\d+\)?
 /** The place of a frame: what is in the brackets, or the whole of it. */
 const placeOf = (frame: string) => frame.replace(/^\s*at (?:async )?/, '').replace(/^.*\((.*)\)$/, '$1')
 
-/** Other parts of the library may stand between this one and the user's code. In a bundle all of it may be in one folder, or in one file. */
+/** Frames of the library may lie between this file and the user's code. A bundle may have all of them in one folder, or in one file. */
 function firstOutside(frames: readonly string[]): string {
   const places = frames.map(placeOf)
   const site = places.find((place) => ownFolder === '' || !place.startsWith(ownFolder)) ?? places[0]
@@ -23,5 +23,5 @@ function firstOutside(frames: readonly string[]): string {
 
 // `import.meta` does not survive every bundler.
 const ownPlace = placeOf(framesOf(new Error('here').stack)[0] ?? '')
-/** The library's: this file is in `base` of the sources, and in `shared` of the build or beside its entry points. */
+/** The library's folder. This file is in its `base` in the sources, and in its `shared` or beside the entry points in the build. */
 const ownFolder = ownPlace.replace(/[^/\\]*$/, '').replace(/([/\\])(?:base|shared)[/\\]$/, '$1')

@@ -420,7 +420,7 @@ export interface ErrorByCode {
   NOT_COMMITTED: NotCommittedError
 }
 
-/** One of all errors, so that `switch (error.code)` narrows. */
+/** The union of all error classes: `switch (error.code)` narrows it. */
 export type AnyHoldfastError = ErrorByCode[ErrorCode]
 
 /** Tells Holdfast's errors from others, and one from another, also when two copies of the package are loaded. */

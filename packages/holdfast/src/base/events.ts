@@ -18,7 +18,7 @@ export interface AboutName {
   readonly holder: string
 }
 
-/** Members that a call's own options give; `owner` and `note` are absent where it gave none. */
+/** Members that come from the options of the call. `owner` and `note` are absent if the call gave none. */
 export interface AboutRequest extends AboutName {
   readonly mode: Mode
   readonly owner?: string
@@ -130,7 +130,7 @@ export interface HoldfastEvents {
     readonly tookMs: number
   }
   optimistic: { readonly outcome: 'updated' | 'conflict'; readonly attempts: number }
-  /** A worker has ended a job; `name` is its queue. `set-aside`: it was its last start. */
+  /** A worker has ended a job; `name` is its queue. `set-aside`: its last start failed. */
   job: {
     readonly name: string
     readonly outcome: 'done' | 'retried' | 'set-aside'

@@ -42,7 +42,7 @@ export async function withLeases<S extends LeaseSet, T>(
 ): Promise<T> {
   const { options, body } = readBody(optionsOrBody, maybeBody)
   const set = await locker.acquireAll(names, options)
-  // As in `withLease`: one of them may have been lost in between. The body has not run, so the error has no outcome of it.
+  // As in `withLease`: a lease may have been lost before the body could begin. So the error has no outcome of a body.
   const loss = lostOf(set.leases)
   if (loss !== undefined) {
     await set.release()

@@ -239,8 +239,8 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
   forget(name: string, options?: CallOptions): Promise<'forgotten' | 'in-use' | 'not-found'>
 
   /**
-   * Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. A call without `drainMs`
-   * ends the draining of an earlier one, and its `graceMs` counts; `graceMs: 0` ends a grace that has begun, too.
+   * Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. A later call without
+   * `drainMs` ends the draining. The `graceMs` of the latest call counts; 0 also ends a grace that has begun.
    */
   close(options?: CloseOptions): Promise<void>
 }

@@ -11,8 +11,8 @@ export interface WithinOptions {
 }
 
 /**
- * Runs `work`, and cancels `limit` with the reason after so long: `work` decides what that means. What arrived while the process was
- * blocked is read first.
+ * Runs `work`, and cancels `limit` with the reason after `ms`: `work` decides what that means. Answers that arrived while the process
+ * was blocked are read before the time is judged.
  */
 export async function withLimit<T>(
   clock: Clock,

@@ -255,7 +255,7 @@ describe('objectGuard', () => {
     )
   })
 
-  test('a call inside a run is refused in words that help, also for another object', async () => {
+  test('a call inside a run is refused with an error that says so, also for another object', async () => {
     const store = mapStore()
     const guard = objectGuard({ store })
     await guard.run(fence(1n, 'a'), async () => {

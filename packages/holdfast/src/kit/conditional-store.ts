@@ -76,7 +76,7 @@ export interface ClaimStore<C extends QueuedClaim = StoredClaim>
 
   isAlive(call: Call): Promise<boolean>
 
-  /** It has half of the claims that the engine allows in one session, or more (`BackendSession.isFull`). */
+  /** The session has at least half of the claims that the engine allows in one session (`BackendSession.isFull`). */
   readonly isFull?: boolean
 
   /** The granting write of a claim that waits, as `OrderedStore.confirm`. Refused: the name as it is now. */

@@ -39,7 +39,7 @@ export interface LaneOptions<Item, Answer> {
    * batch any more. An engine in this process may answer without a promise.
    */
   readonly send: (items: readonly Item[], call: Call) => Promise<Sent<Answer>> | Sent<Answer>
-  /** The most requests of one batch, such as 256: those behind them wait for the next one. */
+  /** The most requests in one batch, such as 256. Further requests wait for the next batch. */
   readonly maxBatch: number
   /** 2 or more: the engine works on one batch while this process reads the answers of another. Default: 1. */
   readonly maxInFlight?: number

@@ -8,7 +8,7 @@ import type { Random } from '../base/ids.ts'
 export interface LooksOptions {
   readonly clock: Clock
   readonly random: Random
-  /** The pause between two looks at intervals: with 200, 200 to 400 ms. */
+  /** The shortest pause between two looks at intervals: 200 means pauses of 200 to 400 ms. */
   readonly pollMs: number
   /** Whether pushes arrive. While they do not, all waiters look at intervals. Default: they do. */
   readonly isTold?: () => boolean

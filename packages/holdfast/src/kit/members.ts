@@ -45,7 +45,7 @@ export interface Asked<R> {
   readonly pieces: () => number
 }
 
-/** The asker is told when nothing of an answer has come for `ms`: 1,000 with etcd. */
+/** The asker is told when no part of an answer has come for `ms`, such as 1,000 with etcd. */
 export interface Silence {
   readonly ms: number
   readonly tell: () => void

@@ -95,7 +95,7 @@ export function checkTtlMs(info: BackendInfo<Fencing>, asked: unknown): number {
   return ttlMs
 }
 
-/** Once for each process, also if somebody listens to warnings. */
+/** The warning comes once for each process, also where `warning` has a listener. */
 let hasToldOfShortTtl = false
 
 function tellOfShortTtl({ name: backend, namespace }: BackendInfo<Fencing>, ttlMs: number): void {

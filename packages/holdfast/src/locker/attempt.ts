@@ -35,7 +35,7 @@ export interface Wanted {
   readonly holdAtLeastMs: number
   readonly warnHoldMs: number
   readonly onJeopardy: ((remainingMs: number) => void) | undefined
-  /** The place in the user's program, if it is noted (`dropped.ts`). */
+  /** The call site in the user's program, if it was noted (`dropped.ts`). */
   readonly site?: string | undefined
 }
 
@@ -313,7 +313,7 @@ export class Attempt<F extends Fencing = Fencing> extends Cancellation implement
   }
 }
 
-/** The caller's request, as events tell it. */
+/** The caller's request, as events show it. */
 export function aboutRequest({ request }: Wanted): Pick<AboutAttempt, 'name' | 'mode' | 'owner' | 'note'> {
   const { name, mode, owner, note } = request
   return { name, mode, ...(owner !== undefined && { owner }), ...(note !== undefined && { note }) }

@@ -25,25 +25,25 @@ const dropped = new FinalizationRegistry<WeakRef<LeaseRecord>>((reference) => {
   warnOfDrop(record.about, record.terms.site)
 })
 
-/** Call sites that a warning has named; `''` for the first drop of the process, whose site nobody had noted. */
+/** Call sites that a warning has named. `''` stands for the first drop of the process, whose call site was not noted. */
 const toldSites = new Set<string>()
 
 /**
- * The place in the user's program, from the first drop on; `above`: the function that asks. Read at once: a stack that was captured
- * and not read keeps the functions on it in memory, and so perhaps the handle.
+ * The call site in the user's program; undefined before the first drop. `above`: the function that asks. The stack is read at once: until it
+ * is read, it keeps the functions on it in memory, and so perhaps the handle.
  */
 export function siteOfAcquire(above: (...args: never[]) => unknown): string | undefined {
   return toldSites.size === 0 ? undefined : callSite(above)()
 }
 
-/** Once for each call site, because a mistake in a busy place drops a lease at each request. */
+/** Warns once for each call site, because a mistake in a busy place drops a lease at each request. */
 function warnOfDrop({ backend, namespace, name, owner }: AboutLease, site = ''): void {
   if (toldSites.has(site)) return
   toldSites.add(site)
   const of = owner === undefined ? quote(name) : `${quote(name)} with owner ${quote(owner)}`
   const where =
     site === ''
-      ? 'From now on acquires note where they are called, and the next such warning says it'
+      ? 'From now on each acquire notes its call site, and the next such warning says it'
       : `It was acquired at ${site}`
   const warning = `the lease on ${of} was garbage collected without having been released, and is released now. ${where}`
   warnAgain({ backend, namespace, code: 'HOLDFAST_DROPPED', warning })

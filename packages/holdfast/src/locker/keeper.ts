@@ -89,8 +89,8 @@ export class KeptSession<F extends Fencing = Fencing> implements LeaseHost {
   }
 
   /**
-   * Every abandoned attempt leaves a mark at the engine for as long as the session lives: one with many is worn out. Only the engine knows
-   * whether it is full.
+   * Every abandoned attempt leaves a mark at the engine for as long as the session lives: a session with many marks is worn out. Only the
+   * engine knows whether a session is full.
    */
   get takesNewLeases(): boolean {
     const isUsedUp = this.#abandoned >= this.#context.maxAbandonedPerSession || this.engineSession.isFull

@@ -1,7 +1,7 @@
 /**
  * The sessions of one locker: one per kind (TTL, and lock-delay where the engine ties it to the session). Concurrent first
- * acquires share its creation (T22, concurrent first acquires). A session that takes no new leases at the moment is joined by another, up to a limit. At
- * the limit leases ride on the session whose TTL comes nearest, even a worn-out one, whose marks only cost the engine space, or a full one, for which the engine may refuse them.
+ * acquires share its creation (T22, concurrent first acquires). When a session takes no new leases, another one is opened, up to a limit.
+ * Then new leases go to the one with the nearest TTL, even if it is worn out (marks only cost space) or full (the engine may refuse them).
  */
 
 import {

@@ -2,8 +2,8 @@
  * Watches the order in which the tasks of a process take locks, opt-in. Two tasks that take two names in opposite orders wait for
  * each other some day, until their `waitMs` is over. Both orders have been seen long before: a `lock-order` event tells them, once.
  *
- * A task is the body of a `withLease` or `withLeases` (AsyncLocalStorage) with everything that is asked for in it, or else what gives
- * itself an `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
+ * A task is the body of a `withLease` or `withLeases` (AsyncLocalStorage) with every acquire in it, or else all acquires with the same
+ * `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.
  *
  * Failures, and why each is harmless or told:
  *   a lease is lost, or dropped without a release: it is asked for its state, and known by a weak reference.
@@ -91,7 +91,7 @@ class Task {
   readonly #held = new Set<{ readonly lease: WeakRef<LeaseBase>; readonly site: Site }>()
   readonly #outer: Task | undefined
 
-  /** A body in another body holds what that one holds, but not what others beside it hold. */
+  /** An inner body also holds what its outer body holds, but not what other inner bodies hold. */
   constructor(outer?: Task) {
     this.#outer = outer
   }
@@ -139,7 +139,7 @@ class Orders {
     return got
   }
 
-  /** The body is a task, or an inner one. `L` is a lease, or a set of them. */
+  /** Runs the body as a task, or as an inner one. `L` is a lease, or a set of leases. */
   async scoped<T, L>(
     names: readonly string[],
     { options, body }: { readonly options: AcquireOptions; readonly body: Body<T, L> },

@@ -56,7 +56,7 @@ export function checkNeeds(recipe: string, locker: RecipeLocker, needed: readonl
   }
 }
 
-/** Fencing is needed, unless the caller says that it does without. */
+/** A recipe needs fencing, unless its caller allows an unfenced locker. */
 export function fencingUnless(allowUnfenced: unknown = false): readonly RecipeNeed[] {
   if (typeof allowUnfenced !== 'boolean')
     throw new InvalidArgumentError('allowUnfenced', 'must be true or false.')

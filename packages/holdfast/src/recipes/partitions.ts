@@ -24,7 +24,7 @@
  * - Old lists of the members: a member may stop or take one partition too many. The next look repairs it.
  * - The member's lease is lost and partitions are not: the others share them out already, so all of them are stopped and
  *   released, and the member joins again.
- * - The locker drains: it takes no further partitions, and the work goes on. It leaves when the locker is closed.
+ * - The locker drains: the member takes no further partitions, and its work goes on. It leaves when the locker is closed.
  * - Leaving ends the member's lease first, so that the others take each partition as soon as it is released. A member that
  *   joins compares its `count` with that of all leases, so that it also notices partitions of a member that is still leaving.
  */
@@ -60,7 +60,7 @@ export interface PartitionsOptions<F extends Fencing = Fencing> {
   readonly onRevoked: (partition: number, reason: RevokeReason) => Promise<void> | void
   /** Failures of the callbacks, with the partition, and of the engine. Without it they are `warning` events. */
   readonly onError?: (error: unknown, partition?: number) => void
-  /** The TTL of all leases. A crashed member's partitions are free after it: with 10,000 after ten seconds. Default: the locker's. */
+  /** The TTL of all leases: with 10,000 the partitions of a crashed member are free after ten seconds. Default: the locker's. */
   readonly ttlMs?: number
   /** Leaves, like `close`. */
   readonly signal?: AbortSignal

@@ -1,7 +1,7 @@
 /**
  * Re-entrancy, opt-in: a task that holds a name may ask for it again, and gets a lease over the same claim.
  *
- *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage); `withLeases`: one for each name
+ *   free ──withLease, granted by the engine──▶ count 1   [#open]     the body runs in a scope (AsyncLocalStorage), or in one for each name
  *   count n ──asked for in the scope─────────▶ n + 1     [enter]     same claim, same token (T39, tokens of re-entry); the engine is not asked
  *   count n ──release of one lease───────────▶ n − 1     [leave]
  *   count 1 ──release────────────────────────▶ over      [leave]     the engine's lease is released
@@ -34,8 +34,8 @@ interface Scope {
 const wrappers = new WeakMap<object, Locker>()
 
 /**
- * The same locker, on which the body of `withLease` or `withLeases` may ask again for a name that it holds. `acquire`, `tryAcquire`,
- * `acquireAll` and both of them re-enter there; only the two open a scope. A second call with the same locker returns the same wrapper.
+ * The same locker, on which the body of `withLease` or `withLeases` may ask again for a name that it holds: with these two, `acquire`,
+ * `tryAcquire` or `acquireAll`. Only the first two open a scope. A second call with the same locker returns the same wrapper.
  */
 export function reentrant<L extends Locker>(locker: L): L {
   checkNeeds('Re-entrancy', locker, [])
@@ -107,7 +107,7 @@ class Reentrancy {
     return promise
   }
 
-  /** Each lease of the set is a claim of the scope, also one that was entered. At zero it is released, as for one name. */
+  /** Each lease of the set is a claim of its own, also a re-entered one. At a count of zero it is released, as with one name. */
   async withLeases<T>(
     names: readonly string[],
     optionsOrBody: AcquireOptions | Body<T, LeaseSet>,

@@ -24,7 +24,7 @@ export interface Meter {
   ): { addCallback(observe: Observe): void; removeCallback(observe: Observe): void }
 }
 
-/** A gauge whose unit is `1` is a ratio for Prometheus. An annotation leaves the name as it is. */
+/** Prometheus adds `_ratio` to the name of a gauge with the unit `1`. A unit in braces leaves the name as it is. */
 const gaugeUnits: Readonly<Record<string, string>> = { held: '{lease}', waiting: '{call}', leader: '{term}' }
 
 const inUse = new WeakMap<Meter, Telemetry>()

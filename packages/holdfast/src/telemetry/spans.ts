@@ -53,7 +53,7 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
   const about = (name: string | readonly string[], asked: Asked): Attributes => ({
     'holdfast.backend': info.name,
     'holdfast.namespace': info.namespace,
-    // Callers pass anything, and the locker refuses it.
+    // The caller may pass anything; the locker refuses a wrong name.
     'holdfast.name': Array.isArray(name) ? name.map(textOf) : textOf(name),
     'holdfast.mode': asked?.mode ?? 'exclusive',
   })
@@ -120,11 +120,11 @@ interface Held {
   readonly fence?: Fence
 }
 
-/** Spans of running bodies by the ids of their leases; re-entered ones share an id. */
+/** Spans of running bodies by the ids of their leases; re-entered leases share an id. */
 const bodies = new TransientMap<string, Set<Span>>()
 let stopHearing = ignore
 
-/** Not through the option `onJeopardy`: re-entry refuses it, and the caller has not passed it. */
+/** Hears the event, and does not pass an `onJeopardy`: re-entry would refuse an option that the caller has not given. */
 function tellJeopardy(leases: readonly Lease[], span: Span): () => void {
   if (bodies.size === 0)
     stopHearing = onEvent('jeopardy', ({ id, remainingMs }) => {
@@ -160,7 +160,7 @@ function underSpan<H extends Held, T>(
       if (leases.every(({ state }) => state !== 'lost')) fail(span, 'failed', textOf(error))
       throw error
     } finally {
-      // A lease judges itself when it is asked, and so the loss is told before the end.
+      // A lease judges itself when its state is read, so a loss is told before the span ends.
       for (const { state } of leases) void state
       untie()
       untell()

@@ -6,7 +6,7 @@ export interface FakeClock extends Clock {
   advance(ms: number): Promise<void>
   /** Moves both clocks but fires nothing: a blocked event loop or a stopped process. What is due fires at the next `advance`. */
   block(ms: number): void
-  /** The wall clock is moved by this much, also back: it was set. The monotonic clock stays. */
+  /** Moves the wall clock by `ms`, forward or back, as if somebody had set it. The monotonic clock stays. */
   stepWall(ms: number): void
   /** The machine sleeps: the wall clock moves on, the monotonic clock does not. */
   suspend(ms: number): void

@@ -105,7 +105,7 @@ export class ZooKeeperStage {
   }
 }
 
-/** All that a case has left goes when its session does, but for data, and for containers, which ZooKeeper deletes. */
+/** All nodes of a case go with its session, except data, and containers, which ZooKeeper deletes. */
 export async function expectNothingForEver(operator: Operator, keys: Keys, mayStay = /^$/): Promise<void> {
   const left = (await operator.nodes(keys.root)).filter((path) => {
     const own = path.slice(keys.root.length)

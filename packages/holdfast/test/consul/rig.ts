@@ -42,7 +42,7 @@ export class Rig implements AsyncDisposable {
     return backend
   }
 
-  /** Ends the backends of a test. Sessions that it has left open are ended at the server; all else goes with them, so it must be locked. */
+  /** Ends the backends of a test, and its open sessions at the server. All other keys go with a session, so they must be locked by one. */
   async clear(): Promise<void> {
     for (const backend of this.#backends.splice(0)) await backend[Symbol.asyncDispose]()
     const staying = (await this.operator.keys()).filter(

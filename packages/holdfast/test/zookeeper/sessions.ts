@@ -7,7 +7,7 @@ export async function sessionsAt(ensemble: ZooKeeperEnsemble): Promise<bigint[]>
   return [...tracked.matchAll(/0x[0-9a-f]+/g)].map(([id]) => BigInt.asIntN(64, BigInt(id)))
 }
 
-/** When all backends are closed. A session that nobody ends and that is kept alive is a leak. */
+/** Call it when all backends are closed. A session that is still kept alive then is a leak. */
 export async function expectOneSession(ensemble: ZooKeeperEnsemble, id: bigint): Promise<void> {
   let others: bigint[] = []
   await waitFor('no session but that of the operator', async () => {

@@ -50,7 +50,7 @@ export interface MemoryOptions {
   readonly namespace?: string
   /** Default: `memory:<engine>/<namespace>`, different for every engine. */
   readonly issuer?: string
-  /** The top of every token: those of a higher epoch, such as 1, are above all of a lower one. Default 0. */
+  /** The top bits of every token: all tokens of epoch 1 are greater than all of epoch 0. Default 0. */
   readonly epoch?: number
 }
 

@@ -133,11 +133,11 @@ export class StoreGuard extends GuardBase<ObjectTx> implements ObjectGuard {
       throw new UnsupportedError(
         'An object store has no transactions over several objects: call the guard with one proof at a time.',
       )
-    // Two runs, each with the other's object inside, would wait for each other for ever.
+    // Two runs, each with a call for the other's object inside, would wait for each other for ever.
     if (this.#queue.inside !== undefined)
       throw new InvalidArgumentError(
         'guard',
-        'is called inside a run of its own, which is about one object: call it before the run or after it.',
+        'is called inside its own run, which is about one object: call it before the run or after it.',
       )
     const { fence } = first
     const visit = new Visit(this.settings, this.#terms, entry, signal)

@@ -30,10 +30,10 @@ export class Runner<F extends Fencing> {
   readonly #locker: Locker<F>
   readonly #terms: Terms
   readonly #job: TickJob<F>
-  /** Ends a job that runs. */
+  /** Aborts the signal of the running job. */
   readonly #stop = new AbortController()
   readonly #refused = new AbortController()
-  /** No further tick: it was stopped, or its locker takes no new leases. In the second case a job that runs goes on. */
+  /** No further tick starts: the runner was stopped, or its locker takes no new leases. In the second case the running job goes on. */
   readonly stopped = AbortSignal.any([this.#stop.signal, this.#refused.signal])
   readonly #running = new Set<Promise<unknown>>()
   readonly #untie: () => void

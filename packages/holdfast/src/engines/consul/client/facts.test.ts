@@ -164,7 +164,7 @@ describe.runIf(wanted('consul'))('Consul', { timeout: 120_000 }, () => {
           )
         let answered = 0
         while (await Promise.race([isAnswered(), over])) answered++
-        // What the followers had said before may still have been on its way. Other reads are answered for half a second.
+        // Replies of the followers may have been in flight when they stopped. Reads without ?consistent are answered for half a second.
         expect(answered).toBeLessThan(5)
       } finally {
         await Promise.all(others.map((member) => member.resume()))

@@ -86,7 +86,7 @@ describe.runIf(wanted('consul'))('access', () => {
       const init = { method: 'PUT', headers, body: JSON.stringify(body) }
       return JSON.parse(await (await fetch(`${host}/v1/acl/${path}`, init)).text())
     }
-    /** A token with these rules, and what gives it others. */
+    /** A token with these rules. `change` gives it other rules. */
     const tokenOf = async (Name: string, Rules: string) => {
       const { ID } = await put('policy', { Name, Rules })
       const { SecretID } = await put('token', { Policies: [{ Name }] })

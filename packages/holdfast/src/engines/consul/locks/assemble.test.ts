@@ -1,4 +1,4 @@
-/** Questions of the first contact, and options of a URL that go along. The server is played in this process. */
+/** Requests of the first contact, and options of a URL that go with each request. This process plays the server. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
@@ -64,7 +64,7 @@ test('datacenter, namespace and partition of a URL accompany each request, and i
   const query = 'issuer=shop&dc=dc2&checks=a,b&ns=team&partition=west'
   await using backend = await openBackend(`consul://127.0.0.1:${port}?${query}`)
   await backend.openSession({ id: 'x'.repeat(44), ttlMs: 30_000, holder: 'tester' }, call())
-  // Whether it is there is asked of the member itself.
+  // This request is about the server alone, so it has no such options.
   const others = asked.filter(({ path }) => path !== '/v1/status/leader')
   expect(new Set(others.map(({ path }) => path.split('/')[2]))).toEqual(new Set(['session', 'kv', 'txn']))
   for (const each of others)

@@ -107,7 +107,7 @@ export class Connection {
     return this.#looks.ask(name, call)
   }
 
-  /** Linearizable. All below these prefixes, in as many transactions as it takes. `member`: that has answered the first. */
+  /** Reads all keys below these prefixes, linearizably, in as many transactions as it takes. `member`: the server that answered the first. */
   async read(prefixes: readonly string[], call: Call, reading = consul.tree) {
     this.lifetime.begin(call)
     const answers: Awaited<ReturnType<consul.ConsulClient['transact']>>[] = []
@@ -120,8 +120,8 @@ export class Connection {
   }
 
   /**
-   * Rejects if one of these keys may not be read. Consul leaves such keys out of an answer and says nothing, so what is missing looks as if
-   * it were not there (T56, a no that is none). A comparison of a missing key is always refused, but without rights for another reason.
+   * Rejects if the token may not read one of these keys. Consul silently leaves it out of an answer, so it seems not to exist (T56, a no that
+   * is none). So each is compared: Consul refuses to compare a missing key, and gives another reason if the right to read it is missing.
    */
   async requireRights(missing: readonly string[], call: Call): Promise<void> {
     if (missing.length > 0) await this.read(missing, call, (key) => consul.unchanged(key, 0n))

@@ -25,7 +25,7 @@ async function take(session: Session, asked: AcquireRequest): Promise<Grant<'fen
 
 type Fate = 'answer' | 'answer is lost' | 'no leader' | Promise<void>
 
-/** In front of a server. `fateOf`: what becomes of a request; with `no leader` the server does not see it; a promise delays its answer. */
+/** A relay in front of a server. `fateOf` decides each request: with `no leader` the server does not see it; a promise delays its answer. */
 async function startRelay(server: string, fateOf: (path: string, body: string) => Fate) {
   const relay = createServer(async (incoming, answer) => {
     const { url = '', method = '' } = incoming

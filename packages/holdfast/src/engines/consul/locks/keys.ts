@@ -66,13 +66,13 @@ export class Keys {
     return unescapeName(key.slice(this.names.length, this.groupOf(key).length - 1))
   }
 
-  /** Of what was found below `names`, up to a slash; undefined if others have written it. */
+  /** The name to which a group of keys below `names` belongs; undefined if another program has written the group. */
   nameOfGroup(group: string): string | undefined {
     try {
       const name = this.nameOf(group)
       return name !== '' && this.name(name) === group ? name : undefined
     } catch {
-      // No escape of ours: 50%.
+      // Not an escape of ours, such as `50%`.
       return undefined
     }
   }

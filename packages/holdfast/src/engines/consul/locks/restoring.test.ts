@@ -59,7 +59,7 @@ describe.runIf(wanted('consul'))('a restored snapshot', () => {
     expect(granted?.kind).toBe('granted')
     if (granted?.kind !== 'granted') return
     expect(granted.grant.token).toBeGreaterThan(before.grant.token)
-    // No keep-alive looks for the last one: the polls have recovered.
+    // The last waiter is granted without a keep-alive: the polls work again.
     const last = enqueued(session, request('x'), call())
     await waitFor(
       'the last one waits',

@@ -41,8 +41,8 @@ import {
 /** No push tells that a lock-delay is over. The first waiter asks so often. */
 const LOOK_AGAIN_MS = 200
 /**
- * No copy of a join is in flight for longer than this, so an older mark has nothing left to refuse. What a stopped server still has lands
- * as a claim that the next keep-alive finds unlisted.
+ * No copy of a join is in flight for longer than this, so an older mark has nothing left to refuse. A copy that a stopped server applies
+ * even later becomes a claim that the next keep-alive finds unlisted.
  */
 const LATE_MS = 30_000
 /** Tombstones that one granting write takes away. */
@@ -68,7 +68,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
   readonly #woken = new Map<string, readonly consul.Entry[]>()
   /** By what was read. */
   readonly #names = new WeakMap<readonly consul.Entry[], StoredName<ConsulClaim>>()
-  /** Marks of attempts that were abandoned or released by force, and when a keep-alive has found each first. */
+  /** Marks of attempts that were abandoned or released by force, and when a keep-alive first found each of them. */
   #marks = new Map<string, Instant>()
   /** Since when the session certainly lives, and the keep-alive that proves more as soon as its member answers again. */
   #provenAt: Instant | null
@@ -202,7 +202,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...this.#deletions(claim, true, this.#joined.has(claim.attempt)),
       ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
     ]
-    // Also if a copy lands later. If this process ends before, the session does so by itself, after up to twice the time.
+    // The name opens in time even if a copy lands later. If this process ends first, Consul ends the session, after up to twice the time.
     let openInMs = keepForMs
     try {
       const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)
@@ -356,7 +356,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
     const before = this.#marks
     this.#marks = new Map([...abandoned, ...forced].map(({ key }) => [key, before.get(key) ?? now]))
     const late = abandoned.filter(({ key }) => elapsedUntil(now, before.get(key) ?? now) > LATE_MS)
-    // Told at an earlier keep-alive. One that is new may be of a lease that was granted while this keep-alive was in flight.
+    // An earlier keep-alive has told these. A mark that is new may be that of a lease that was granted while this keep-alive was in flight.
     const told = forced.filter(({ key }) => before.has(key) && !listed.has(keys.parse(key).id))
     this.#delete([
       ...[...gone, ...told, ...late].map(({ key }) => key),

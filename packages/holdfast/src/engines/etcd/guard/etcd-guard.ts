@@ -38,7 +38,7 @@ export type { EtcdClientOptions, EtcdTls } from '../client/index.ts'
 export type { EtcdTx } from './transaction.ts'
 
 export interface EtcdGuardOptions extends Omit<GuardOptions, 'forgetAfterMs'>, etcd.EtcdClientOptions {
-  /** Before the keys of all guards. Default `holdfast/guards/1/`: 1 is the version of the layout. */
+  /** Prefix of the keys of all guards. Default `holdfast/guards/1/`: 1 is the version of the layout. */
   readonly prefix?: string
   /** How long etcd may take to answer before the outcome counts as unknown. Default 5,000. */
   readonly callTimeoutMs?: number

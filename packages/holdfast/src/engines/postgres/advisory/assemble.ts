@@ -40,7 +40,7 @@ export interface PostgresAdvisoryOptions {
   readonly namespace?: string
   /** Default: `postgres-advisory:<id made with the tables>/<namespace>`. */
   readonly issuer?: string
-  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
+  /** The top bits of every token. After you have restored a backup, raise it, for example from 0 to 1. Default 0. */
   readonly epoch?: number
 }
 

@@ -169,7 +169,7 @@ describe.runIf(wanted('postgres'))('waiters of postgres-advisory', () => {
     const counts = () => hints.map(({ count }) => count)
     await expect.poll(counts).toEqual([1, 1, 1])
     for (const each of asked) await one.release(each, { keepForMs: 0 }, call())
-    // The mate hears of the second key by the connection that has brought the notification of the first.
+    // The mate gets the hint for the second key over the same connection as the hint for the first.
     await expect.poll(counts).toEqual([1, 2, 2])
     await clock.advance(5)
     expect(counts()).toEqual([2, 2, 2])

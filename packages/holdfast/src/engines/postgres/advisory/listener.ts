@@ -70,7 +70,7 @@ export class SessionListener {
       return
     }
     const [releaser, key = ''] = message.slice(FREE.length).split(' ')
-    // The session that freed the key knows it from the answer, and gives others a head start.
+    // The session that freed the key knows it from the reply, and gives the other sessions a head start.
     for (const [conn, session] of [...this.sessions]) if (conn !== releaser) session.freed(key)
   }
 }

@@ -16,7 +16,7 @@
 import { quoteText } from '../client/index.ts'
 import { READ_AND_WRITE, type TablePart } from '../tables/tables.ts'
 
-/** The channel of hints and of force releases. A payload is the number of a connection; or this, the number of the one that freed a key, and the key. */
+/** The channel of force releases (payload: the holder's connection) and of free hints (`FREE`, the connection that freed the key, the key). */
 export const CHANNEL = 'holdfast_advisory'
 export const FREE = 'free '
 

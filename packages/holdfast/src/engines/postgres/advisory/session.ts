@@ -6,14 +6,14 @@
  * What may go wrong between the steps:
  *
  *   acquire    add the claim · send · lock and record, one statement · answer
- *              crash, or a lost answer: the connection ends, and the lock with it. An ERROR from the server: a lock does not roll back as
- *              its record does, so it is given up (`untake`). The caller leaves: the request goes on, and its claim is known.
+ *              crash, or a lost answer: the connection ends, and the lock with it. An ERROR from the server: the record rolls back and the
+ *              lock does not, so the lock is freed (`untake`). The caller gives up: the request goes on, and its claim is known.
  *   release    mark as leaving · send · unlock · answer · remove the claim
  *              crash, or a lost answer: as above, so the name is free in any case.
  *   abandon    mark the attempt · await what is in flight · release
  *              a late request for the attempt meets the mark. The mark lives in this process, as the session does.
  *   keepAlive  take the time · send · read what operators marked · release that
- *              the server's time-out counts from a statement's arrival, belief from before it was sent. If it fails, the session is gone.
+ *              the server's time-out counts from the arrival of the statement, belief from before its send. If it fails, the session is gone.
  */
 
 import { instantOf } from '../../../base/clock.ts'

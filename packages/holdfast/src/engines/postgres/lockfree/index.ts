@@ -65,7 +65,7 @@ export function postgresIdempotent(options: PostgresLockfreeOptions): Idempotent
 
 export interface PostgresJobsOptions extends PostgresLockfreeOptions {
   readonly queue: string
-  /** For how long completed jobs, and so their keys, are kept. 86,400,000, the default, is a day. */
+  /** How long completed jobs and their keys are kept. Default 86,400,000: a day. */
   readonly keepMs?: number
 }
 

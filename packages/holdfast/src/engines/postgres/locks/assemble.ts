@@ -36,10 +36,10 @@ export interface PostgresOptions {
   readonly namespace?: string
   /** Default: `postgres:<id made with the schema>/<namespace>`. */
   readonly issuer?: string
-  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
+  /** The top bits of every token. After you have restored a backup, raise it, for example from 0 to 1. Default 0. */
   readonly epoch?: number
   /**
-   * How often a waiter looks by itself while notifications do not arrive. Up to as much again is added at random: 200, the default, is
+   * How often a waiter looks by itself while notifications do not arrive. Up to as much again is added at random: the default 200 means
    * every 200 to 400 ms.
    */
   readonly pollMs?: number

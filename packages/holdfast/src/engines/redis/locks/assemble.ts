@@ -28,7 +28,7 @@ export interface RedisOptions {
   readonly namespace?: string
   /** Default: `redis:<address>/<namespace>`, as the client was told the address. Name it yourself on a Cluster. */
   readonly issuer?: string
-  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
+  /** The top bits of every token. After you have restored a backup, raise it, for example from 0 to 1. Default 0. */
   readonly epoch?: number
   /**
    * The lock key of a name, for teams that share key names with existing clients. Default:
@@ -36,7 +36,7 @@ export interface RedisOptions {
    */
   readonly key?: (name: string) => string
   /**
-   * How often the first waiter looks while a foreign client holds. Up to as much again is added at random: 200, the default, is
+   * How often the first waiter looks while a foreign client holds. Up to as much again is added at random: the default 200 means
    * every 200 to 400 ms.
    */
   readonly pollMs?: number

@@ -64,7 +64,7 @@ export class RedisSession<F extends Fencing>
   readonly #connection: Connection
   readonly #requests: Requests
   readonly #known = new TransientMap<string, KnownAttempt>()
-  /** Attempts whose request waits for the first contact: the server cannot know them yet, and must not call them lost. */
+  /** Attempts whose request waits for the first contact. The server does not know them yet, so no heartbeat asks for them. */
   readonly #preparing = new Set<string>()
   /** All claims that were listed last have been confirmed from then on. */
   #confirmedAt: Instant

@@ -27,7 +27,7 @@ export interface RedlockOptions {
   readonly nodeTimeoutMs?: number
   /** How long the first connection to a node may take, if a majority is not connected before. Default 2,000. */
   readonly connectTimeoutMs?: number
-  /** How many nodes must agree: more than half of them, which is the default. Of 5 nodes it is 3; with 4, two that fail stop it. */
+  /** How many nodes must agree. Default: the smallest majority, such as 3 of 5. With 4 of 5, nothing is granted while two nodes are down. */
   readonly quorum?: number
   /** One or two nodes are refused unless this is true: they survive the loss of none. */
   readonly allowFewNodes?: boolean

@@ -322,7 +322,7 @@ describe('fencingProxy', () => {
     const arrived = nextRequest()
     const asked = put(proxy, 5n)
     const outgoing = await arrived
-    // In the phase of timers, as after a pause: what was answered is on the socket, and is read after the timers.
+    // The timer fires as after a pause: the answer is on the socket already, but Node reads sockets after timers.
     await new Promise<void>((resolve) =>
       setTimeout(() => {
         outgoing.end('done')

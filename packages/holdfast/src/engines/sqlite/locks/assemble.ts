@@ -22,7 +22,7 @@ export interface SqliteOptions {
   readonly namespace?: string
   /** Default: `sqlite:<id of the file>/<namespace>`. */
   readonly issuer?: string
-  /** The top of every token: raise it, from 0 to 1 for example, after a backup was restored. Default 0. */
+  /** The top bits of every token. After you have restored a backup, raise it, for example from 0 to 1. Default 0. */
   readonly epoch?: number
   /**
    * `normal` (the default): a commit is safe from the end of any process. `full`: it is also on the disk before it is
@@ -31,7 +31,7 @@ export interface SqliteOptions {
    */
   readonly synchronous?: Synchronous
   /**
-   * How often a waiter looks by itself, for a wake-up that got lost. Up to as much again is added at random: 200, the default, is
+   * How often a waiter looks by itself, in case a wake-up was lost. Up to as much again is added at random: the default 200 means
    * every 200 to 400 ms.
    */
   readonly pollMs?: number

@@ -195,7 +195,7 @@ describe('an attachment', () => {
     expect(parts.reduce((sum, { bytes }) => sum + bytes.readInt32BE(16), 0)).toBe(500)
   })
 
-  test('a watch that another one takes back while both are told is not told', async () => {
+  test('a watch that the callback of another one stops is not told', async () => {
     const session = await client().open(TIMEOUT_MS, call())
     const told: string[] = []
     const second = () => void told.push('second')

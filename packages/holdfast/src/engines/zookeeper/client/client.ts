@@ -126,7 +126,7 @@ export class ZooKeeperClient {
       if (!(error instanceof UnsupportedError)) throw error
       throw new UnsupportedError(`${this.backend}: ${path} ${what}. ${error.message}`, { cause: error })
     }
-    // From 3.9 on the right to read a node is needed to ask whether it is there.
+    // Since 3.9, `exists` needs the right to read the node.
     const found = await session.ask({ op: 'exists', path }, call).catch(saying('cannot be looked for'))
     if (found.ok) return
     const parent = path.slice(0, path.lastIndexOf('/'))

@@ -120,7 +120,7 @@ describe.runIf(wanted('zookeeper'))('late requests', () => {
     const asked = request('x')
     expect(await its.join(asked, false, call())).toMatchObject({ kind: 'granted' })
     await its.mark(asked, call())
-    // It knows nothing of what the first one has joined.
+    // This copy of the session does not know the claims of the first one.
     const copy = await backend.findClaims(handle, call())
     expect(await copy?.claims.join(asked, false, call())).toEqual({ kind: 'abandoned' })
     await its.close(call())

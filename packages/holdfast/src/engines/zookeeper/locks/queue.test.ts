@@ -109,7 +109,7 @@ describe.runIf(wanted('zookeeper'))('the queue', () => {
   test('G9 T28 a release costs the same with 20 and with 500 waiters, and a keep-alive meanwhile loses no wake-up', async () => {
     const backend = await rig.backend()
     const session = await openSession(backend)
-    /** Each waiter watches its claim and the one before it, which is another one's own. */
+    /** Each waiter watches its own claim and the one before it. That one is watched by its own waiter as well. */
     const watch = (waiters: number) =>
       waitFor(`the watches of ${waiters}, and no more`, async () => {
         const told = await Promise.all(rig.cluster.members.map((member) => fourLetterWord(member, 'wchs')))

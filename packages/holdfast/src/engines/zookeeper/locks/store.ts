@@ -62,24 +62,24 @@ export interface SessionRef {
 type Queue = StoredName<QueuedClaim>
 
 /**
- * ZooKeeper ends a session in one transaction that lists all its ephemeral nodes. Members do not read one of more than two MiB
- * (`jute.maxbuffer` and its `extrasize`, by default), and one leader after the other stops for good (ZOOKEEPER-4306). Marks need room as well.
+ * ZooKeeper ends a session in one transaction that lists all its ephemeral nodes. Members cannot read one of more than 2 MiB (by default:
+ * `jute.maxbuffer` and its `extrasize`), so one leader after the other stops for good (ZOOKEEPER-4306). Half of it is room for marks.
  */
 const MOST_BYTES = 2 ** 20
 
 /** Keep-alives come every third of a session's time. */
 const OVERDUE = 2 / 3
 
-/** The container may be reaped, and made again by another process, before each of two guesses. */
+/** A guess is wrong when ZooKeeper has reaped the container, or another process has made it. Both can happen in a row. */
 const MAX_GUESSES = 5
 
-/** A claim has two nodes: the path of the attempt's is shorter than this one. */
+/** An upper bound for a claim, which has two nodes: `path` is that of the claim, and the path of its attempt is shorter. */
 const bytesOf = (path: string) => 2 * Buffer.byteLength(path)
 
 const ABANDONED = '{"reason":"abandoned"}'
 
 class OwnClaims extends TransientMap<string, ZooKeeperClaim> {
-  /** Of the paths of their nodes. */
+  /** The size of the paths of their nodes. */
   bytes = 0
 
   override set(attempt: string, claim: ZooKeeperClaim): void {
@@ -104,7 +104,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
   readonly #leaderTime: LeaderTime
   /** Claims whose node this process has written or read. */
   readonly #own = new OwnClaims()
-  /** Bytes of claims whose join is in flight. */
+  /** The same for claims whose join is in flight. */
   #joining = 0
   /** Attempts that are over, and whose node may be there. */
   #ended = new Set<string>()
@@ -134,7 +134,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     const record = this.#recordOf(request)
     const bytes = bytesOf(this.#keys.claim(request))
     if (this.#bytes > MOST_BYTES && !this.#own.has(request.attempt))
-      throw unavailable('a session can have no more claims', 'not-applied')
+      throw unavailable('the session has all the claims that ZooKeeper can end at once', 'not-applied')
     this.#joining += bytes
     const committed = await this.#create(request, record, call).finally(() => {
       this.#joining -= bytes
@@ -353,7 +353,7 @@ export class ZooKeeperClaims implements ClaimStore<QueuedClaim> {
     return since === null || elapsedMs(this.#connection.clock, since) > this.#session.timeoutMs * OVERDUE
   }
 
-  /** One transaction, again if the guess about the container was wrong: then nothing was applied. */
+  /** Sends one transaction, and another one if the guess about the container was wrong: then nothing was applied. */
   async #create(request: AcquireRequest, record: ClaimRecord, call: Call): Promise<Committed | Refused> {
     const { name, attempt } = request
     const path = this.#keys.name(name)

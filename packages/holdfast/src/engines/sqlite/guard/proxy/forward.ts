@@ -11,7 +11,7 @@ import { type Problem, problem, sendNode } from '../../../../base/http.ts'
 import { FENCE_HEADER, TOKEN_HEADER } from '../../../../guards/http/read-fence.ts'
 import type { RequestEnd } from './gate.ts'
 
-/** Headers that are about one connection (RFC 9110, 7.6.1), and those that speak to the proxy alone. With hyphens: some services take `_` for one. */
+/** Headers of one connection (RFC 9110, 7.6.1), and headers for the proxy alone. `_` counts as `-`, because some services take it so. */
 const notForwarded = new Set([
   'connection',
   'expect',
@@ -113,8 +113,8 @@ export function forward(
       answer.on('end', () => end('over'))
       answer.on('error', () => end('unknown', failed))
       answer.on('close', () => answer.complete || end('unknown', failed))
-      // The answer is read to its end, also if nobody wants it any more: it says that the request is over. `pipe` pauses it when the
-      // client leaves, so this listener comes after that of `pipe`.
+      // The answer is read to its end also when the client has left, because its end says that the request is over. `pipe` pauses it when
+      // the client leaves, so the listener that resumes it is added after that of `pipe`.
       if (outgoing.destroyed) answer.resume()
       else answer.pipe(outgoing).on('close', () => answer.resume())
     })
@@ -137,11 +137,11 @@ function endToEnd(message: IncomingMessage): Record<string, string[]> {
   )
 }
 
-/** Some services take another path, or another method, from these headers than from the request line. */
+/** Headers from which some services take a path or a method, in place of those in the request line. */
 const overriding =
   /^x[-_](?:original[-_]url|rewrite[-_]url|method[-_]override|http[-_]method(?:[-_]override)?)$/
 
-/** Whether a request has one meaning, here and at the service. */
+/** Whether the service can only read the request as the proxy does. */
 export function isPlain({ url, headers }: IncomingMessage): boolean {
   return isPlainTarget(url) && !Object.keys(headers).some((name) => overriding.test(name))
 }

@@ -30,7 +30,7 @@ const table = `
   ) STRICT;
 `
 
-/** How a forwarded request has ended: answered, or never sent; or it may still take effect. */
+/** How a forwarded request has ended. `over`: it was answered, or never sent. `unknown`: it may still take effect. */
 export type RequestEnd = 'over' | 'unknown'
 
 export interface Passage {
