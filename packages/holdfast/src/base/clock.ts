@@ -119,7 +119,7 @@ const realSetImmediate = setImmediateOfSystem
 /**
  * Judges after `delayMs` whether something is late. A process that was busy or paused finds the timer due before it has read
  * the answers that arrived meanwhile: they are read first, and may cancel it. `firedMs`: when the timer fired, on the
- * monotonic clock; what became due after that is judged another time.
+ * monotonic clock. What became due after that instant gets a judgement of its own.
  */
 export function judgeLate(
   clock: Clock,

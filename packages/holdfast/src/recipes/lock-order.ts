@@ -1,6 +1,6 @@
 /**
  * Watches the order in which the tasks of a process take locks, opt-in. Two tasks that take two names in opposite orders wait for
- * each other some day, until their `waitMs` is over. Both orders have been seen long before: a `lock-order` event tells them, once.
+ * each other some day, until their `waitMs` is over. Both orders show up long before that day: a `lock-order` event tells them, once.
  *
  * A task is the body of a `withLease` or `withLeases` (AsyncLocalStorage) with every acquire in it, or else all acquires with the same
  * `owner`. A plain `acquire` outside of a body and without an owner belongs to no known task, and is not watched.

@@ -128,8 +128,8 @@ export class Connection {
   }
 
   /**
-   * Names, without tombstones whose lock-delay is over. Only a lock can tell that it is over, and takes it away then; it needs a session,
-   * which goes at once.
+   * Names, without tombstones whose lock-delay is over. To find out, each is locked: if the delay is over that succeeds, and the same
+   * transaction deletes the tombstone. The session that a lock needs is ended at once.
    */
   async readNames(groups: readonly string[], call: Call): Promise<readonly consul.Entry[]> {
     if (groups.length === 0) return []

@@ -127,7 +127,7 @@ export class ZooKeeperClient {
       throw new UnsupportedError(`${this.backend}: ${path} ${what}. ${error.message}`, { cause: error })
     }
     // Since 3.9, `exists` needs the right to read the node.
-    const found = await session.ask({ op: 'exists', path }, call).catch(saying('cannot be looked for'))
+    const found = await session.ask({ op: 'exists', path }, call).catch(saying('may not be read'))
     if (found.ok) return
     const parent = path.slice(0, path.lastIndexOf('/'))
     if (parent !== '') await this.makePath(parent, call)
