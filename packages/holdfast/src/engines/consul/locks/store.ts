@@ -8,7 +8,7 @@
  *              this write (C54, tokens drawn at the grant). A pause before it: the session may have ended, and its keys with it.
  *   release    compares the index of the grant and the session, so a successor is never hit (G7).
  *   abandon    deletes. If a join may still land, the key of the attempt becomes a mark before that. It goes when it is old (`LATE_MS`).
- *   prolong    a renewal, and a linearizable read after it. A deposed leader confirms renewals, too (T88), so the renewal counts only if the
+ *   prolong    a renewal, and a linearizable read after it. A renewal (T88, deposed leaders that renew) counts only if the
  *              session is known to have lived at most one TTL before (ADR 0026). Else there are two rounds (`#round`); the first one counts.
  *
  * A session with a lock-delay has a second session, which keeps a key beside each claim that holds. When both sessions end by themselves
