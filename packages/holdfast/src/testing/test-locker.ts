@@ -34,8 +34,9 @@
 
 import { type Clock, systemClock } from '../base/clock.ts'
 import { InvalidArgumentError, quote } from '../base/errors.ts'
+import { readBody } from '../base/lease-body.ts'
 import { checkKnownOptions } from '../base/options.ts'
-import type { FencedLease, LeaseBase, Locker } from '../base/types.ts'
+import type { AcquireOptions, FencedLease, LeaseBase, Locker } from '../base/types.ts'
 import { MemoryEngine as Engine } from '../engines/memory/engine.ts'
 import { type MemoryEngine, memory } from '../engines/memory/index.ts'
 import { forceRelease } from '../kit/rules.ts'
@@ -129,6 +130,8 @@ export function testLocker(options: TestLockerOptions = {}): TestLocker<Clock> {
   }
 }
 
+type Body<T> = (lease: FencedLease) => Promise<T> | T
+
 /** Remembers what the locker hands out, without keeping it from the garbage collector. */
 function trackLeases(locker: Locker<'fenced'>): { on(name: string): LeaseBase[] } {
   let tracked: WeakRef<LeaseBase>[] = []
@@ -138,8 +141,8 @@ function trackLeases(locker: Locker<'fenced'>): { on(name: string): LeaseBase[] 
     if (lease !== null) tracked.push(new WeakRef(lease))
     return lease
   }
-  const { acquire, tryAcquire, acquireAll, acquirePermits, tryAcquirePermits } = locker
-  // `withLease` acquires through `acquire`, so its leases are seen as well.
+  const { acquire, tryAcquire, acquireAll, acquirePermits, tryAcquirePermits, withLease } = locker
+  // `withLeases` acquires through `acquireAll`, so its leases are seen as well.
   Object.assign(locker, {
     acquire: async (...args) => track(await acquire.apply(locker, args)),
     tryAcquire: async (...args) => track(await tryAcquire.apply(locker, args)),
@@ -149,6 +152,10 @@ function trackLeases(locker: Locker<'fenced'>): { on(name: string): LeaseBase[] 
       const set = await acquireAll.apply(locker, args)
       for (const lease of set.leases) track(lease)
       return set
+    },
+    withLease: async <T>(name: string, optionsOrBody: AcquireOptions | Body<T>, maybeBody?: Body<T>) => {
+      const { options, body } = readBody(optionsOrBody, maybeBody)
+      return withLease.call(locker, name, options, (lease) => body(track(lease))) as Promise<T>
     },
   } satisfies Partial<Locker<'fenced'>>)
   return { on: (name) => live().filter((lease) => lease.name === name) }
