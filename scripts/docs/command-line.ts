@@ -25,7 +25,7 @@ function commandLine(): string {
   return [
     '# Command line',
     generated('packages/cli/src/program.ts'),
-    `${holdfast.description()} The package \`holdfast\` has the command; it needs nothing beside it but the client of your engine.`,
+    `${holdfast.description()} The package \`holdfast\` has the command; it needs nothing beside it but the client of your engine, and \`croner\` for \`schedule\`.`,
     '```sh\nnpm install ./holdfast-*.tgz                                 # made as the README says under Install\nnpx holdfast run nightly-report --wait 0 -- ./report.sh     # one of twenty replicas runs it\nnpx holdfast ls                                             # who holds what, since when, who waits\nnpx holdfast doctor redis://cache:6379                      # is this engine safe for locks?\n```',
     'The engine is `--url`, or `HOLDFAST_URL`, in the form of [`openLocker`](tour.md). With neither it is a SQLite file of your own ' +
       '(`$XDG_STATE_HOME/holdfast/locks.db`), which serves this user on this machine only. There is no config file. ' +

@@ -146,7 +146,7 @@ const definitions: readonly Definition[] = [
       'Stays in the foreground. Needs the package croner beside holdfast. The command also gets HOLDFAST_TICK.',
     arguments: [NAME, COMMAND],
     options: [
-      ['--cron <expression>', 'when, such as "0 3 * * *"', needed],
+      ['--cron <expression>', 'required: when, such as "0 3 * * *"', needed],
       ['--tz <zone>', 'the zone of the expression, such as Europe/Berlin; default that of the machine'],
       [
         '--policy <policy>',
@@ -193,11 +193,11 @@ const definitions: readonly Definition[] = [
     options: [
       [
         '--token <token>',
-        'the holder with this fencing token',
+        'the holder with this fencing token; this or --id is required',
         (option) => option.argParser(token).conflicts('id'),
       ],
       ['--id <id>', 'the holder with this id, which `holdfast show` prints'],
-      ['--reason <text>', 'why; it is recorded, and told to the holder', needed],
+      ['--reason <text>', 'required: why; it is recorded, and told to the holder', needed],
       ['--yes', 'do not ask'],
       ...engineFlags,
     ],

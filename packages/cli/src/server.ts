@@ -18,7 +18,7 @@ function programOf(name: string): string {
   const path = manifestOf(name)
   if (path === undefined)
     throw usageError(
-      `the lock server is a package of its own, and not installed here: npm install ./${name}-*.tgz, which npm pack makes of its sources.`,
+      `the lock server is a package of its own, ${name}, and it is not installed here. Install it in this folder.`,
     )
   const { bin } = JSON.parse(readFileSync(path, 'utf8')) as { readonly bin: string | Record<string, string> }
   return join(dirname(path), typeof bin === 'string' ? bin : (bin[name] ?? ''))

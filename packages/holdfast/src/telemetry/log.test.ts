@@ -37,7 +37,7 @@ test('pino gets one line for each event, with the token as text', async () => {
     [acquired?.event, acquired?.level, acquired?.token, acquired?.holder, acquired?.owner],
     ['acquired', 20, lease.fence.token.toString(), 'me', 'order 7'],
   )
-  assert.equal(acquired?.msg, 'holdfast: acquired of "invoices/7"')
+  assert.equal(acquired?.msg, 'holdfast: acquired: "invoices/7"')
   const levels = lines.map(({ event, level }) => [event, level])
   assert.deepEqual(levels, [
     ['acquired', 20],
@@ -127,7 +127,7 @@ test('a logger with the methods of winston gets the sentence as message, and no 
       reason: 'expired',
       heldForMs: 7,
       event: 'lost',
-      message: 'holdfast: lost of "a"',
+      message: 'holdfast: lost: "a"',
       level: 'error',
     },
   ])

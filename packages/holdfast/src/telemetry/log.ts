@@ -53,7 +53,7 @@ export function logEvents(logger: Logger, options: LogOptions = {}): Telemetry {
     onEvent(kind, (event) => logger[levelOf(kind, event)](lineOf(kind, event))),
   )
   function lineOf(kind: EventKind, event: object): Record<string, unknown> {
-    const about = 'name' in event && typeof event.name === 'string' ? ` of "${event.name}"` : ''
+    const about = 'name' in event && typeof event.name === 'string' ? `: "${event.name}"` : ''
     const fields = Object.entries(event).map(([key, value]) => [key, loggable(key, value)])
     return { ...Object.fromEntries(fields), event: kind, [messageKey]: `holdfast: ${kind}${about}` }
   }
