@@ -70,3 +70,18 @@ test('the call site is outside of the library, also through its wrappers, and do
   })
   expect(told.at(-1)?.warning).toMatch(/acquired at .*test\/dropped\.test\.ts:\d+:\d+$/)
 })
+
+test('a stack that a tool has made into something else than text refuses no acquire', async () => {
+  const { client, drop } = setStage()
+  await drop(async () => (await client.acquire('n')).signal)
+  const { prepareStackTrace } = Error
+  onTestFinished(() => {
+    Error.prepareStackTrace = prepareStackTrace
+  })
+  Error.prepareStackTrace = (_, sites) => sites
+  const lease = await client.acquire('n').finally(() => {
+    Error.prepareStackTrace = prepareStackTrace
+  })
+  expect(lease.state).toBe('held')
+  await lease.release()
+})

@@ -9,7 +9,8 @@ export function callSite(calledAs: (...args: never[]) => unknown): () => string 
   return () => firstOutside(framesOf(captured.stack))
 }
 
-const framesOf = (stack = '') => stack.split('\n').filter((line) => /:\d+:\d+\)?$/.test(line))
+/** `Error.prepareStackTrace` of a tool may have made it into something else than text. */
+const framesOf = (stack: unknown = '') => `${stack}`.split('\n').filter((line) => /:\d+:\d+\)?$/.test(line))
 
 /** The place of a frame: what is in the brackets, or the whole of it. */
 const placeOf = (frame: string) => frame.replace(/^\s*at (?:async )?/, '').replace(/^.*\((.*)\)$/, '$1')

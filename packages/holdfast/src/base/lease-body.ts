@@ -9,7 +9,8 @@ export function readBody<L, T>(
   optionsOrBody: AcquireOptions | Body<L, T>,
   maybeBody: Body<L, T> | undefined,
 ): { readonly options: AcquireOptions; readonly body: Body<L, T> } {
-  const options = typeof optionsOrBody === 'function' ? {} : optionsOrBody
+  // `undefined` may come from a caller without types: its own options, handed on.
+  const options = typeof optionsOrBody === 'function' || optionsOrBody === undefined ? {} : optionsOrBody
   const body = typeof optionsOrBody === 'function' ? optionsOrBody : maybeBody
   if (typeof body !== 'function') throw new InvalidArgumentError('body', 'must be a function.')
   if (typeof optionsOrBody === 'function' && maybeBody !== undefined)

@@ -1,7 +1,10 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createRig, peek } from '../../test/rig.ts'
 import { onEvent } from '../base/events.ts'
+import { memory } from '../engines/memory/index.ts'
 import { reentrant } from '../recipes/reentrant.ts'
+import { faultyBackend } from '../testing/faulty-backend.ts'
+import { createLocker } from './locker.ts'
 
 const draining = { code: 'CLOSED', message: expect.stringMatching(/draining.*another process/) }
 
@@ -65,6 +68,22 @@ describe('close with drainMs', () => {
     const closed = client.close()
     expect(lease.signal.reason).toMatchObject({ code: 'LEASE_LOST', reason: 'closed' })
     await closed
+  })
+
+  test('a listener of a lost lease may close as well: it is one close, so the backend is there until the lease is free', async () => {
+    const { clock, engine, locker } = createRig()
+    const faulty = faultyBackend(memory({ engine, clock }))
+    const client = createLocker(faulty)
+    const lease = await client.acquire('a')
+    faulty.next('close', { kind: 'frozen' })
+    lease.signal.addEventListener('abort', () => void client.close())
+    const closed = peek(client.close())
+    await clock.advance(500)
+    expect(closed.status).toBe('pending')
+    faulty.unfreeze()
+    await clock.settle()
+    expect(closed.status).toBe('fulfilled')
+    expect((await locker().tryAcquire('a'))?.state).toBe('held')
   })
 
   test('is ended by a second close without it', async () => {

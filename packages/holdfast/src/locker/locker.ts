@@ -385,8 +385,13 @@ class BackendLocker<F extends Fencing> implements Locker<F> {
     const { graceMs = this.#graceMs } = options
     this.#graceMs = checkNumber('graceMs', graceMs, { min: 0, infinityAllowed: true })
     if (graceMs === 0 && this.#closed !== undefined) this.#graceIsOver.cancel(undefined)
-    // Without draining, all leases are lost before this returns.
-    this.#closed ??= drainMs === 0 ? this.#close() : this.#drain(drainMs).then(() => this.#close())
+    if (this.#closed === undefined) {
+      // Set first: a listener of a lease that is lost here may close as well.
+      const { promise, resolve } = Promise.withResolvers<void>()
+      this.#closed = promise
+      // Without draining, all leases are lost before this returns.
+      resolve(drainMs === 0 ? this.#close() : this.#drain(drainMs).then(() => this.#close()))
+    }
     // Asked again without more time, say by a second SIGTERM.
     if (drainMs === 0) this.#drained.cancel(undefined)
     return this.#closed

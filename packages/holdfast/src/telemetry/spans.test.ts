@@ -311,3 +311,15 @@ test('the body of withLeases has a hold span: its spans are children, and the lo
   )
   assert.equal(named('holdfast hold').at(-1)?.status.message, 'Error: of the body')
 })
+
+test('the body of withLeases runs as the body of the locker below: it may enter its names again', async () => {
+  const { raw, tracer, named } = stage()
+  const traced = traceLocker(reentrant(raw), { tracer })
+  const entered = await traced.withLeases(['a', 'b'], () =>
+    traced.withLease('a', { waitMs: 0 }, ({ name }) => name),
+  )
+  assert.equal(entered, 'a')
+  const names = (kind: string) => named(kind).map(({ attributes }) => attributes['holdfast.name'])
+  assert.deepEqual(names('holdfast acquire'), [['a', 'b'], 'a'])
+  assert.deepEqual(names('holdfast hold'), ['a', ['a', 'b']])
+})

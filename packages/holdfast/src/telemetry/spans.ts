@@ -8,7 +8,7 @@ import { isHoldfastError, textOf } from '../base/errors.ts'
 import { onEvent, outcomeOfFailure } from '../base/events.ts'
 import type { Fence } from '../base/fence.ts'
 import { ignore } from '../base/ignore.ts'
-import { readBody, withLeases } from '../base/lease-body.ts'
+import { readBody } from '../base/lease-body.ts'
 import { checkKnownOptions } from '../base/options.ts'
 import { overriding } from '../base/overriding.ts'
 import { TransientMap } from '../base/transient-map.ts'
@@ -74,16 +74,35 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       throw error
     }
   }
+  /** `run` is the locker's own `withLease` or `withLeases`: a wrapper below, such as re-entrancy, has to know the body. */
+  const holding = async <H extends Held, T>(
+    name: string | readonly string[],
+    { options: asked, body }: { readonly options: AcquireOptions; readonly body: Body<H, T> },
+    leasesOf: (held: H) => readonly Lease[],
+    run: (body: Body<H, T>) => Promise<T>,
+  ): Promise<T> => {
+    const wait = start(name, asked)
+    let hasBegun = false
+    try {
+      return await run((held) => {
+        hasBegun = true
+        answered(wait, held)
+        return underSpan(tracer, about(name, asked), held, leasesOf(held), body)
+      })
+    } catch (error) {
+      if (!hasBegun) refused(wait, error, asked?.signal)
+      throw error
+    }
+  }
   const traced: Locker = overriding<Locker>(locker, {
     async withLeases<T>(
       names: readonly string[],
       optionsOrBody: AcquireOptions | Body<LeaseSet, T>,
       maybeBody?: Body<LeaseSet, T>,
     ) {
-      const { options: asked, body } = readBody(optionsOrBody, maybeBody)
-      return withLeases<LeaseSet, T>(traced, names, asked, (set) =>
-        underSpan(tracer, about(names, asked), set, set.leases, body),
-      )
+      const given = readBody(optionsOrBody, maybeBody)
+      const leasesOf = ({ leases }: LeaseSet) => leases
+      return holding(names, given, leasesOf, (body) => locker.withLeases(names, given.options, body))
     },
     acquire: (name, asked) => acquiring(name, asked, () => locker.acquire(name, asked)),
     tryAcquire: (name, asked) => acquiring(name, asked, () => locker.tryAcquire(name, asked)),
@@ -97,19 +116,9 @@ export function traceLocker<L extends Locker>(locker: L, options: TraceOptions):
       optionsOrBody: AcquireOptions | Body<Lease, T>,
       maybeBody?: Body<Lease, T>,
     ) {
-      const { options: asked, body } = readBody(optionsOrBody, maybeBody)
-      const wait = start(name, asked)
-      let hasBegun = false
-      try {
-        return await locker.withLease(name, asked, (lease) => {
-          hasBegun = true
-          answered(wait, lease)
-          return underSpan(tracer, about(name, asked), lease, [lease], body)
-        })
-      } catch (error) {
-        if (!hasBegun) refused(wait, error, asked?.signal)
-        throw error
-      }
+      const given = readBody(optionsOrBody, maybeBody)
+      const leasesOf = (lease: Lease) => [lease]
+      return holding(name, given, leasesOf, (body) => locker.withLease(name, given.options, body))
     },
   })
   return traced as L

@@ -352,6 +352,15 @@ test('the body of withLeases enters its names, also those that it has entered it
   expect((await plain.list()).flatMap(({ holders }) => holders)).toEqual([])
 })
 
+test('options that are undefined are none, and nothing stays held', async () => {
+  await using plain = createLocker(memory())
+  const locker = reentrant(plain)
+  const none = undefined as never
+  expect(await locker.withLeases(['a', 'b'], none, () => 'done')).toBe('done')
+  expect(await locker.withLease('a', none, () => locker.withLease('a', none, () => 'done'))).toBe('done')
+  expect((await plain.list()).flatMap(({ holders }) => holders)).toEqual([])
+})
+
 test('while the locker drains, what the task holds is entered, and other names are refused', async () => {
   const plain = createLocker(memory())
   const locker = reentrant(plain)

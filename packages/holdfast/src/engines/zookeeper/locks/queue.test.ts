@@ -209,6 +209,17 @@ describe.runIf(wanted('zookeeper'))('the claims of a session', () => {
     grants.push(await take(session))
     await session.close(call())
   })
+
+  test('count before they are answered: of too many in one moment, the last are refused', async () => {
+    await using rig = await Rig.start()
+    const session = await openSession(await rig.backend())
+    const asked = Array.from({ length: 700 }, (_, index) => request(`${index}${'.'.repeat(250)}`))
+    const results = await Promise.allSettled(asked.map((each) => session.tryAcquire(each, call())))
+    const isTaken = results.map(({ status }) => status === 'fulfilled')
+    expect(isTaken.lastIndexOf(true)).toBeGreaterThan(500)
+    expect(isTaken.indexOf(false)).toBe(isTaken.lastIndexOf(true) + 1)
+    await session.close(call())
+  })
 })
 
 describe.runIf(wanted('zookeeper'))('sequence numbers', () => {
