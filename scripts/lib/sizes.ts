@@ -9,7 +9,7 @@ import { libraryPath, pathFrom, root, sourcePackages } from './repository.ts'
  * The most lines that a part may have. A ceiling only goes down: a change that needs more says why in an ADR, and raises it.
  */
 export const ceilings: Readonly<Record<string, number>> = {
-  base: 2_980,
+  base: 2_982,
   'engines/consul/client': 713,
   'engines/consul/locks': 1_445,
   'engines/etcd/client': 1_891,
@@ -37,11 +37,11 @@ export const ceilings: Readonly<Record<string, number>> = {
   'entry points': 1_021,
   guards: 2_175,
   kit: 4_252,
-  locker: 3_263,
+  locker: 3_268,
   lockfree: 1_579,
   recipes: 3_294,
-  telemetry: 728,
-  'whole library': 53_020,
+  telemetry: 737,
+  'whole library': 53_036,
 }
 
 export interface Part {
