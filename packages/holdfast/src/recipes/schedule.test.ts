@@ -305,6 +305,23 @@ describe('closing', () => {
     expect(world.errors).toMatchObject([{ code: 'CLOSED' }])
     expect(await world.record()).toMatchObject({ tick: tenOClock, state: 'done' })
   })
+
+  test('while its locker drains, a job that fails by itself has used up a start', async () => {
+    const world = at(morning)
+    const a = world.replica('A')
+    const ticks = world.ticks(a, {}, async (run) => {
+      await world.lasting(MINUTE)(run)
+      throw new Error('no paper')
+    })
+    const running = ticks.run(tenOClock)
+    await world.clock.settle()
+    const closed = a.locker.close({ drainMs: HOUR })
+    expect(await ticks.run(tenOClock + 1_000)).toBe('stopped')
+    await world.clock.advance(MINUTE)
+    expect(await running).toBe('failed')
+    await closed
+    expect(await world.record()).toMatchObject({ tick: tenOClock, state: 'failed', starts: 1 })
+  })
 })
 
 describe('an engine that is down', () => {
