@@ -211,7 +211,10 @@ export const faults: TrapSection = {
       backends: 'each its own',
       memory: { reason: 'it has no batches' },
       sqlite: { reason: 'no network lies between the process and the file' },
-      redis: { test: 'T107 no batch waits for the answer to another, up to the limit' },
+      redis: {
+        reason:
+          'what is asked for in one turn of the event loop leaves together, and waits for no answer; up to 64 batches are in flight',
+      },
       redlock: {
         reason:
           'one batch is in flight to each node, and what comes meanwhile leaves together; on a slow network that costs time and loses nothing',

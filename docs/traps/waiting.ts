@@ -143,7 +143,7 @@ export const waiting: TrapSection = {
         reason: 'no queue and no wake-up: waiters poll every 200 to 400 ms, and `info.waiting` says so',
       },
       etcd: { test: 'G9 T28 with 500 waiting, a release costs as many requests as with 5, and wakes one' },
-      'postgres-advisory': { test: 'G9 one waiter is told of each release, the first; and none twice' },
+      'postgres-advisory': { test: 'G9 T28 one waiter is told of each release, the first; and none twice' },
       zookeeper: { test: 'G9 T28 a release costs the same with 20 and with 500 waiters' },
       consul: {
         test: 'G9 T28 with 500 waiting, a release costs about as many requests as with 5, and wakes one',

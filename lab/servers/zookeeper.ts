@@ -92,6 +92,8 @@ function startMember(
     // A member that takes itself for elected waits so long for followers: after a partition that costs the most time.
     initLimit: partitions ? 20 : 50,
     syncLimit: 20,
+    // Members that elect ask each other after pauses that double; by default up to a minute.
+    'fastleader.maxNotificationInterval': 1_000,
     dataDir: join(folder, 'data'),
     clientPort: port,
     clientPortAddress: host,

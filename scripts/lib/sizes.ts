@@ -28,7 +28,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   'engines/postgres/tables': 221,
   'engines/redis/client': 2_133,
   'engines/redis/guard': 1_139,
-  'engines/redis/locks': 3_429,
+  'engines/redis/locks': 3_430,
   'engines/redis/redlock': 2_576,
   'engines/sqlite/client': 319,
   'engines/sqlite/guard': 1_654,
@@ -41,7 +41,7 @@ export const ceilings: Readonly<Record<string, number>> = {
   lockfree: 1_579,
   recipes: 3_294,
   telemetry: 737,
-  'whole library': 53_036,
+  'whole library': 53_037,
 }
 
 export interface Part {

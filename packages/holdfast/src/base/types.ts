@@ -240,7 +240,7 @@ export interface Locker<F extends Fencing = Fencing> extends AsyncDisposable {
 
   /**
    * Stops acquiring, aborts the signals of what is held, awaits the bodies of `withLease`, releases all. A later call without
-   * `drainMs` ends the draining. The `graceMs` of the latest call counts; 0 also ends a grace that has begun.
+   * `drainMs` ends the draining. Until the grace begins the `graceMs` of the latest call counts; after that 0 ends it.
    */
   close(options?: CloseOptions): Promise<void>
 }

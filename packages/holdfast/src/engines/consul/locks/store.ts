@@ -202,7 +202,7 @@ export class ConsulClaims implements ClaimStore<ConsulClaim> {
       ...this.#deletions(claim, true, this.#joined.has(claim.attempt)),
       ...(kept === undefined ? [] : [consul.lock(keys.of(claim.name, 'kept', claim.attempt), '', kept)]),
     ]
-    // The name opens in time even if a copy lands later. If this process ends first, Consul ends the session, after up to twice the time.
+    // The name opens in time even if a copy lands later. If this backend is closed first, Consul ends the session, after up to twice the time.
     let openInMs = keepForMs
     try {
       const { refused, isRepeated } = await this.#connection.commit(claim.name, () => deletions, call)

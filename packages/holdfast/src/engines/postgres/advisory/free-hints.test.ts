@@ -24,7 +24,7 @@ describe('hints that a key is free', () => {
     return { clock, hints, asked, told, wait }
   }
 
-  test('G9 one waiter is told of each release, the first; and none twice', async () => {
+  test('G9 T28 one waiter is told of each release, the first; and none twice', async () => {
     const { clock, hints, asked, told, wait } = setUp()
     for (const waiter of ['a', 'b', 'c']) wait(waiter)
     await clock.settle()

@@ -125,11 +125,12 @@ export class RedisSession<F extends Fencing>
     } else {
       this.#preparing.add(request.attempt)
       this.#readyFor(attempt)
-        .finally(() => this.#preparing.delete(request.attempt))
         .then((isAlive) =>
           isAlive ? this.enqueue(request, attempt) : attempt.answer({ kind: 'session-gone' }),
         )
         .catch((error: unknown) => attempt.fail(error))
+        // Last: from the enqueue on, the room leaves it out.
+        .finally(() => this.#preparing.delete(request.attempt))
     }
   }
 

@@ -28,7 +28,8 @@ describe.runIf(wanted('zookeeper'))('members and network', () => {
     get members() {
       return doors.members
     },
-    ttlMs: 12_000,
+    // Longer than two elections of which the first has failed.
+    ttlMs: 16_000,
     leader: () => doors.leader(),
     client: (members, way) => {
       const hosts = doors.addresses(members, way).map(({ host, port }) => `${host}:${port}`)
